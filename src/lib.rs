@@ -1,0 +1,12 @@
+//! Articles whose every change commits together with a durable event, and the relay that delivers it.
+
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
+
+pub mod article;
+pub mod clock;
+pub mod lifecycle;
+pub mod outbox;
+pub mod storage;
+
+pub use rusqlite;

@@ -1,0 +1,153 @@
+//! Handlers and what they answer.
+
+use std::time::Duration;
+
+use super::Event;
+
+/// Why a delivery did not succeed; decides what the relay does next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DispatchError {
+    /// The handler failed on this event: tried again after 5 s, doubling to 120 s; dead letter after 3 calls.
+    Retry {
+        /// What happened.
+        reason: String,
+    },
+    /// This event will never work: dead letter at once.
+    Poison {
+        /// Why not.
+        reason: String,
+    },
+    /// What the handler needs is down: nothing is spent, the lane pauses and tries again.
+    Unavailable {
+        /// What is down.
+        reason: String,
+        /// How long the other side asked to be left alone; capped at 120 s.
+        retry_after: Option<Duration>,
+    },
+}
+
+impl DispatchError {
+    /// A failure that is worth another try.
+    pub fn retry(reason: impl Into<String>) -> Self {
+        Self::Retry { reason: reason.into() }
+    }
+    /// A failure that no further try will mend.
+    pub fn poison(reason: impl Into<String>) -> Self {
+        Self::Poison { reason: reason.into() }
+    }
+    /// An outage.
+    pub fn unavailable(reason: impl Into<String>) -> Self {
+        Self::Unavailable { reason: reason.into(), retry_after: None }
+    }
+}
+
+/// A handler as a closure.
+pub type DispatchFn = dyn Fn(&Event) -> Result<(), DispatchError> + Send + Sync;
+
+/// Which events a lane delivers; the others pass by.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum EventFilter {
+    /// Every event.
+    #[default]
+    All,
+    /// Events of exactly these types, or whose type begins with the part before a final `*` (`article.*`).
+    Types(Vec<String>),
+}
+
+/// What a dead letter does to later events of its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum OnDeadLetter {
+    /// They go on; the dead letter is passed over.
+    #[default]
+    Continue,
+    /// They wait until an operator replays, resumes or discards it.
+    ParkKey,
+}
+
+/// Where a new lane begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum StartAt {
+    /// At the oldest event the log still holds.
+    #[default]
+    Beginning,
+    /// After the newest event.
+    End,
+}
+
+/// Where a lane stands when a relay takes it: lets a sink with a store of its own notice that the store is behind,
+/// ahead or foreign, and rebuild it before the first event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LaneStart {
+    /// Everything up to this log position has an outcome.
+    pub cursor: i64,
+    /// Log position and event id of the newest event at or below the cursor that the lane's filter matches and the log
+    /// still holds.
+    pub last_event: Option<(i64, String)>,
+}
+
+/// A handler: delivers events somewhere. At least once, so it must be idempotent.
+///
+/// No transaction or lock of the outbox is held during a call. A panic counts as [`DispatchError::Retry`] with its text.
+pub trait Handler: Send + Sync + 'static {
+    /// Delivers one event.
+    ///
+    /// # Errors
+    /// A [`DispatchError`] that says what the relay shall do.
+    fn handle(&self, event: &Event) -> Result<(), DispatchError>;
+
+    /// Delivers several events at once, in order; only called when [`batch_limit`](Self::batch_limit) is above 1.
+    /// When it errs or panics, each event is handed to [`handle`](Self::handle) alone and only those outcomes count.
+    ///
+    /// # Errors
+    /// Any; the events are then delivered one by one.
+    fn handle_batch(&self, events: &[Event]) -> Result<(), DispatchError> {
+        events.iter().try_for_each(|event| self.handle(event))
+    }
+
+    /// Most events in one [`handle_batch`](Self::handle_batch) call; 1 (the default) means never.
+    fn batch_limit(&self) -> usize {
+        1
+    }
+
+    /// Which events to deliver; all by default.
+    fn filter(&self) -> EventFilter {
+        EventFilter::All
+    }
+
+    /// What a dead letter does to its key; [`OnDeadLetter::Continue`] by default.
+    fn on_dead_letter(&self) -> OnDeadLetter {
+        OnDeadLetter::Continue
+    }
+
+    /// Where a lane new to the database begins; [`StartAt::Beginning`] by default.
+    fn start_at(&self) -> StartAt {
+        StartAt::Beginning
+    }
+
+    /// How long a call may take before the lane is reported unhealthy; 30 s by default.
+    fn time_limit(&self) -> Duration {
+        Duration::from_secs(30)
+    }
+
+    /// Called on the lane's thread when the lane has been taken, before the first event.
+    ///
+    /// # Errors
+    /// The lane pauses and asks again later.
+    fn begin(&self, _lane: &LaneStart) -> Result<(), DispatchError> {
+        Ok(())
+    }
+}
+
+impl<F> Handler for F
+where
+    F: Fn(&Event) -> Result<(), DispatchError> + Send + Sync + 'static,
+{
+    fn handle(&self, event: &Event) -> Result<(), DispatchError> {
+        self(event)
+    }
+}
