@@ -4,6 +4,8 @@
 #![forbid(unsafe_code)]
 
 pub mod article;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod clock;
 pub mod lifecycle;
 pub mod outbox;
