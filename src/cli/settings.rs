@@ -1,0 +1,103 @@
+//! Raw arguments as checked settings.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+
+/// How much is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[non_exhaustive]
+pub enum LogLevel {
+    /// Nothing.
+    Off,
+    /// What failed.
+    Error,
+    /// What may need a look, too.
+    Warn,
+    /// Starts, stops and what is done, too.
+    Info,
+    /// Details for finding a fault, too.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+impl LogLevel {
+    /// As the `log` crate names it.
+    pub fn filter(self) -> log::LevelFilter {
+        match self {
+            Self::Off => log::LevelFilter::Off,
+            Self::Error => log::LevelFilter::Error,
+            Self::Warn => log::LevelFilter::Warn,
+            Self::Info => log::LevelFilter::Info,
+            Self::Debug => log::LevelFilter::Debug,
+            Self::Trace => log::LevelFilter::Trace,
+        }
+    }
+}
+
+/// Which exceptions `outbox list` shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[non_exhaustive]
+pub enum ListState {
+    /// All of them.
+    Any,
+    /// Due again later.
+    Retry,
+    /// Behind a failed event of the same key.
+    Waiting,
+    /// Failed, and holding back their key until someone acts.
+    Parked,
+    /// Given up.
+    DeadLetter,
+}
+
+/// The data folder and what lies in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DataDir {
+    root: PathBuf,
+}
+
+impl DataDir {
+    /// Creates the folder if it is absent.
+    ///
+    /// # Errors
+    /// A sentence for the user: the folder can neither be found nor made.
+    pub(crate) fn create(root: &Path) -> Result<Self, String> {
+        std::fs::create_dir_all(root)
+            .map_err(|e| format!("cannot create the data folder {}: {e}; name another with --data", root.display()))?;
+        Ok(Self { root: root.to_owned() })
+    }
+
+    /// The folder of a database that must exist already.
+    ///
+    /// # Errors
+    /// A sentence for the user: there is none.
+    pub(crate) fn existing(root: &Path) -> Result<Self, String> {
+        let dir = Self { root: root.to_owned() };
+        match std::fs::metadata(dir.articles()) {
+            Ok(_) => Ok(dir),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(format!(
+                "no database in {}: name its folder with --data, or make one with `import` or `serve`",
+                root.display()
+            )),
+            Err(e) => Err(format!("cannot look at {}: {e}", dir.articles().display())),
+        }
+    }
+
+    /// Articles and their outbox.
+    pub(crate) fn articles(&self) -> PathBuf {
+        self.root.join("articles.db")
+    }
+
+    /// The search index.
+    pub(crate) fn search(&self) -> PathBuf {
+        self.root.join("search.db")
+    }
+
+    /// Rendered pages.
+    pub(crate) fn cache(&self) -> PathBuf {
+        self.root.join("cache")
+    }
+}
