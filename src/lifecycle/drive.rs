@@ -6,13 +6,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::report::{Fault, HookKind};
-use super::shared::{Call, Shared, deadline_after, millis};
+use super::shared::{Call, Shared, Slot, State, deadline_after, millis};
 use super::spawner::panic_text;
 use super::{BoxError, Interrupted, Service, ServiceState, Spawner, StartContext};
 
 /// How long past its deadline a stop is waited for, so that a hook that itself notices the deadline can still say what
 /// is left.
 const STOP_GRACE: Duration = Duration::from_millis(250);
+
+/// What was taken from a call that does not run: its result, if nobody took it before.
+type Taken = Option<Result<(), BoxError>>;
 
 /// One registered service, as the thread that starts and stops it sees it.
 pub(super) struct Entry {
@@ -71,13 +74,18 @@ impl Entry {
                 state.transition(self.index, to);
             });
         }
+        let hooks = shared.update(|state| std::mem::take(&mut state.slots[self.index].hooks));
+        for thread in hooks {
+            // It has handed its result over and has nothing left to do but end; panics of hooks are caught in it.
+            let _ = thread.join();
+        }
     }
 
     fn call_start(&self, shared: &Arc<Shared>, deadline: Instant) -> io::Result<()> {
         let spawner = Spawner::managed(self.name.clone(), shared.clone(), self.index);
-        let (service, shared) = (self.service.clone(), shared.clone());
+        let (service, link, shared) = (self.service.clone(), shared.clone(), shared.clone());
         let (name, index, stop_timeout) = (self.name.clone(), self.index, self.stop_timeout);
-        hook_thread("start", &self.name, move || {
+        self.spawn_hook("start", &link, move || {
             let result = caught(|| service.start(&StartContext::new(spawner, deadline)));
             let Err(late) = shared.update(|state| state.slots[index].start.finish(result)) else { return };
             if late.is_ok() {
@@ -117,34 +125,35 @@ impl Entry {
     /// If the start still runs, waits for it. Whether the service can be stopped now; else it is left behind, and its
     /// start thread stops it should it ever return.
     fn await_start(&self, shared: &Shared, deadline: Instant) -> bool {
-        let index = self.index;
-        let running = |call: &Call| matches!(call, Call::Running);
-        let result = shared.wait_for(Some(deadline), |state| {
-            let call = &mut state.slots[index].start;
-            if running(call) { None } else { Some(call.take()) }
-        });
-        let result = match result {
-            Some(result) => result,
-            None => {
-                let late = shared.update(|state| {
-                    let slot = &mut state.slots[index];
-                    let late = slot.start.take_or_abandon();
-                    slot.left_behind = late.is_none();
-                    late.ok_or(slot.called.elapsed())
-                });
-                match late {
-                    Ok(result) => Some(result),
-                    Err(waited) => {
-                        self.start_overran(shared, waited);
-                        return false;
-                    }
-                }
-            }
+        let Some(settled) = self.await_call(shared, deadline, |slot| &mut slot.start) else {
+            let waited = shared.update(|state| state.slots[self.index].called.elapsed());
+            self.start_overran(shared, waited);
+            return false;
         };
-        if let Some(result) = result {
+        if let Some(result) = settled {
             self.settle_start(shared, result);
         }
         true
+    }
+
+    /// Waits while the call runs, and takes its result if nobody has. `None` when the deadline passed before: nobody
+    /// waits for the call any more and the service counts as left behind.
+    fn await_call(&self, shared: &Shared, deadline: Instant, call: fn(&mut Slot) -> &mut Call) -> Option<Taken> {
+        let settled = |state: &mut State| {
+            let call = call(&mut state.slots[self.index]);
+            (!matches!(call, Call::Running)).then(|| call.take())
+        };
+        shared.wait_for(Some(deadline), settled).or_else(|| {
+            shared.update(|state| {
+                let settled = settled(state);
+                if settled.is_none() {
+                    let slot = &mut state.slots[self.index];
+                    *call(slot) = Call::Abandoned;
+                    slot.left_behind = true;
+                }
+                settled
+            })
+        })
     }
 
     fn start_overran(&self, shared: &Shared, limit: Duration) {
@@ -172,43 +181,41 @@ impl Entry {
             let result = caught(|| self.service.stop(deadline));
             shared.update(|state| state.slots[index].stop = Call::Returned(result));
         }
-        let result = shared
-            .wait_for(Some(deadline_after(deadline, STOP_GRACE)), |state| state.slots[index].stop.take())
-            .or_else(|| {
-                shared.update(|state| {
-                    let late = state.slots[index].stop.take_or_abandon();
-                    state.slots[index].left_behind = late.is_none();
-                    late
-                })
-            });
-        let error = result.map(|result| result.err().map(|error| (error.to_string(), error)));
-        shared.update(|state| match error {
-            Some(error) => {
-                state.slots[index].stop_ms = Some(millis(called.elapsed()));
-                if let Some((text, error)) = error {
-                    state.fail(index, HookKind::Stop, error.into(), text);
-                }
-                true
-            }
-            None => {
-                let limit_ms = millis(deadline.saturating_duration_since(called));
+        let Some(result) = self.await_call(shared, deadline_after(deadline, STOP_GRACE), |slot| &mut slot.stop) else {
+            let limit_ms = millis(deadline.saturating_duration_since(called));
+            shared.update(|state| {
                 state.fail_with(index, HookKind::Stop, Fault::HookOverran { limit_ms });
                 state.transition(index, ServiceState::Failed);
-                false
+            });
+            return false;
+        };
+        let error = result.and_then(Result::err).map(|error| (error.to_string(), error));
+        shared.update(|state| {
+            state.slots[index].stop_ms = Some(millis(called.elapsed()));
+            if let Some((text, error)) = error {
+                state.fail(index, HookKind::Stop, error.into(), text);
             }
-        })
+        });
+        true
     }
 
     fn call_stop(&self, shared: &Arc<Shared>, deadline: Instant) -> io::Result<()> {
-        let (service, shared) = (self.service.clone(), shared.clone());
+        let (service, link, shared) = (self.service.clone(), shared.clone(), shared.clone());
         let (name, index) = (self.name.clone(), self.index);
-        hook_thread("stop", &self.name, move || {
+        self.spawn_hook("stop", &link, move || {
             let result = caught(|| service.stop(deadline));
             if let Err(late) = shared.update(|state| state.slots[index].stop.finish(result)) {
                 log_late(&name, &late);
                 shared.update(|state| state.ended_late(index));
             }
         })
+    }
+
+    /// Spawns the thread of one hook call.
+    fn spawn_hook(&self, hook: &str, shared: &Shared, call: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name(format!("{hook}:{}", self.name)).spawn(call)?;
+        shared.update(|state| state.slots[self.index].hooks.push(thread));
+        Ok(())
     }
 
     fn await_threads(&self, shared: &Shared, deadline: Instant) {
@@ -224,11 +231,6 @@ impl Entry {
             });
         }
     }
-}
-
-/// Spawns the thread of one hook call.
-fn hook_thread(hook: &str, service: &str, call: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    std::thread::Builder::new().name(format!("{hook}:{service}")).spawn(call).map(drop)
 }
 
 fn caught(hook: impl FnOnce() -> Result<(), BoxError>) -> Result<(), BoxError> {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::report::{Cause, Failure, Fault, HookKind, Outcome};
@@ -67,7 +68,10 @@ pub(super) struct Slot {
     /// The first thread that returned during the start; judged when the start has returned, since a failing start ends
     /// its own threads and its error is the one that counts.
     pub(super) ended_early: Option<Fault>,
+    /// The threads spawned through the service's [`Spawner`](super::Spawner) that have not ended.
     pub(super) threads: BTreeMap<u64, String>,
+    /// The threads its hooks were called on; joined when the service has stopped.
+    pub(super) hooks: Vec<JoinHandle<()>>,
 }
 
 /// A hook's call.
@@ -282,6 +286,7 @@ impl Slot {
             threads_may_end: false,
             ended_early: None,
             threads: BTreeMap::new(),
+            hooks: Vec::new(),
         }
     }
 
@@ -316,15 +321,6 @@ impl Call {
                 None
             }
         }
-    }
-
-    /// The result, or nobody waits for it any more.
-    pub(super) fn take_or_abandon(&mut self) -> Option<Result<(), BoxError>> {
-        let result = self.take();
-        if result.is_none() {
-            *self = Call::Abandoned;
-        }
-        result
     }
 
     /// Hands the result over; gives it back when nobody waits.
