@@ -9,6 +9,8 @@ pub mod cli;
 pub mod clock;
 pub mod lifecycle;
 pub mod outbox;
+pub mod queue;
+pub mod service;
 pub mod storage;
 
 pub use rusqlite;
