@@ -205,7 +205,7 @@ fn list(conn: &Connection, query: &ListQuery) -> rusqlite::Result<Page<ArticleSu
     let tag: Option<&dyn ToSql> = tag.as_ref().map(|tag| tag as &dyn ToSql);
 
     let count: Vec<&dyn ToSql> = tag.into_iter().collect();
-    let total =
+    let total: i64 =
         conn.prepare_cached(&sql::count(query.status, query.kind, tagged))?.query_row(&*count, |row| row.get(0))?;
     let parameters: Vec<&dyn ToSql> = [&limit as &dyn ToSql, &offset].into_iter().chain(tag).collect();
     let mut statement = conn.prepare_cached(&sql::list(query.status, query.kind, tagged))?;
@@ -214,7 +214,7 @@ fn list(conn: &Connection, query: &ListQuery) -> rusqlite::Result<Page<ArticleSu
     for item in &mut items {
         item.tags = rows::tags_of(conn, &item.id)?;
     }
-    Ok(Page { items, page: query.page, limit: query.limit, total })
+    Ok(Page { items, page: query.page, limit: query.limit, total: total.unsigned_abs() })
 }
 
 fn after(conn: &Connection, id: &str, limit: u32) -> rusqlite::Result<Vec<Article>> {
@@ -264,7 +264,7 @@ impl ArticleSummary {
 
 impl TagCount {
     fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
-        Ok(Self { tag: row.get(0)?, label: row.get(1)?, count: row.get(2)? })
+        Ok(Self { tag: row.get(0)?, label: row.get(1)?, count: row.get::<_, i64>(2)?.unsigned_abs() })
     }
 }
 
