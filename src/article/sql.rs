@@ -83,7 +83,9 @@ pub(super) fn list(status: Option<Status>, kind: Option<Kind>, tagged: bool) -> 
         );
     }
     let branch = |(status, kind)| {
-        format!("SELECT {COLUMNS} FROM articles INDEXED BY articles_newest WHERE status = '{status}' AND kind = '{kind}'")
+        format!(
+            "SELECT {COLUMNS} FROM articles INDEXED BY articles_newest WHERE status = '{status}' AND kind = '{kind}'"
+        )
     };
     let branches: Vec<String> = pairs(status, kind).map(branch).collect();
     format!("{} ORDER BY created_at DESC, id DESC LIMIT ?1 OFFSET ?2", branches.join(" UNION ALL "))
@@ -106,6 +108,7 @@ fn filters(status: Option<Status>, kind: Option<Kind>) -> String {
 }
 
 fn pairs(status: Option<Status>, kind: Option<Kind>) -> impl Iterator<Item = (Status, Kind)> {
-    let kinds = move |status| Kind::ALL.iter().filter(move |k| kind.is_none_or(|kind| kind == **k)).map(move |k| (status, *k));
+    let kinds =
+        move |status| Kind::ALL.iter().filter(move |k| kind.is_none_or(|kind| kind == **k)).map(move |k| (status, *k));
     Status::ALL.iter().filter(move |s| status.is_none_or(|status| status == **s)).flat_map(move |s| kinds(*s))
 }

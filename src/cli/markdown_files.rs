@@ -69,11 +69,15 @@ fn walk(entries: fs::ReadDir, prefix: &str, depth: usize, found: &mut Found) {
                 return;
             }
         };
-        let name = entry.file_name().to_string_lossy().into_owned();
+        let path = entry.path();
+        let Ok(name) = entry.file_name().into_string() else {
+            // Two such names could look the same, and one article would then overwrite the other.
+            found.failed.push((path, "its name is not UTF-8: rename it".to_owned()));
+            continue;
+        };
         if name.starts_with('.') {
             continue;
         }
-        let path = entry.path();
         let relative = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
         match entry.file_type() {
             Err(e) => found.failed.push((path, format!("cannot look at it: {e}"))),

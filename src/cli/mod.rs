@@ -2,6 +2,7 @@
 
 mod dates;
 mod front_matter;
+mod import;
 mod markdown_files;
 mod settings;
 
