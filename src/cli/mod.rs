@@ -4,6 +4,7 @@ mod dates;
 mod front_matter;
 mod import;
 mod markdown_files;
+mod output;
 mod settings;
 
 use std::path::PathBuf;
@@ -98,7 +99,7 @@ Examples:
 #[derive(Debug, Args)]
 pub struct ServeArgs {
     /// Address to listen on, a loopback one; port 0 takes a free port
-    #[arg(long, env = "VAYU_ADDR", default_value = "127.0.0.1:8080", value_name = "HOST:PORT")]
+    #[arg(long, env = "VAYU_ADDR", default_value = "127.0.0.1:8080", value_name = "HOST:PORT", value_parser = settings::loopback)]
     pub addr: std::net::SocketAddr,
     /// Import this folder first if the database holds no article
     #[arg(long, value_name = "PATH")]

@@ -1,6 +1,8 @@
 //! Raw arguments as checked settings.
 
 use std::io;
+#[cfg(feature = "server")]
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -35,6 +37,24 @@ impl LogLevel {
             Self::Trace => log::LevelFilter::Trace,
         }
     }
+}
+
+/// An address to listen on. The server has no access control, so only this machine may reach it.
+///
+/// # Errors
+/// A sentence for the user.
+#[cfg(feature = "server")]
+pub(super) fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
+    let addr: SocketAddr = numeric
+        .as_deref()
+        .unwrap_or(text)
+        .parse()
+        .map_err(|_| "write an address and a port, such as 127.0.0.1:8080 or [::1]:8080".to_owned())?;
+    if !addr.ip().is_loopback() {
+        return Err("only loopback addresses are served, such as 127.0.0.1: there is no access control".to_owned());
+    }
+    Ok(addr)
 }
 
 /// Which exceptions `outbox list` shows.
@@ -99,5 +119,25 @@ impl DataDir {
     /// Rendered pages.
     pub(crate) fn cache(&self) -> PathBuf {
         self.root.join("cache")
+    }
+}
+
+#[cfg(all(test, feature = "server"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_addresses_with_a_port_are_taken() {
+        for (text, addr) in [
+            ("127.0.0.1:0", "127.0.0.1:0"),
+            ("127.8.0.1:80", "127.8.0.1:80"),
+            ("localhost:8080", "127.0.0.1:8080"),
+            ("[::1]:1", "[::1]:1"),
+        ] {
+            assert_eq!(loopback(text).expect(text).to_string(), addr);
+        }
+        for text in ["0.0.0.0:80", "[::]:80", "192.168.1.1:80", "127.0.0.1", "localhost", "127.0.0.1:99999", ""] {
+            loopback(text).expect_err(text);
+        }
     }
 }
