@@ -215,13 +215,12 @@ proptest! {
 fn a_batch_does_what_its_jobs_would_do_alone() {
     let (alone, together) = (Site::new(), Site::new());
     let new = |n: u8| NewArticle::new(title_name(n % 3), "x").kind(Kind::Post).tags(tag_names(&[n % 4])).id(format!("a{n}"));
-    let jobs: Vec<WriteJob> = (0..30).map(|n| create(new(n))).collect();
+    let jobs: Vec<WriteJob> = (0..24).map(|n| create(new(n))).collect();
     let writer = alone.direct();
     jobs.iter().for_each(|job| drop(writer.enqueue(job.clone())));
     together.direct().enqueue_batch(jobs).unwrap();
     let comparable = |site: &Site| -> Vec<(String, Vec<String>)> {
-        let short = |slug: &str| slug.chars().take(4).collect();
-        site.articles().into_iter().map(|article| (short(&article.slug), article.tags)).collect()
+        site.articles().into_iter().map(|article| (article.slug, article.tags)).collect()
     };
     assert_eq!(comparable(&alone), comparable(&together));
 }

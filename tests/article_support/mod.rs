@@ -95,12 +95,14 @@ impl Drop for Site {
 }
 
 pub fn open(path: &Path, clock: Arc<ManualClock>) -> Database {
-    let options = Options { clock, ..Options::default() };
+    let mut options = Options::default();
+    options.clock = clock;
     Database::open(path, &[outbox::COMPONENT, article::COMPONENT], options).unwrap()
 }
 
 pub fn open_with_system_clock(path: &Path) -> Database {
-    let options = Options { clock: SystemClock::shared(), ..Options::default() };
+    let mut options = Options::default();
+    options.clock = SystemClock::shared();
     Database::open(path, &[outbox::COMPONENT, article::COMPONENT], options).unwrap()
 }
 
