@@ -112,3 +112,52 @@ fn pairs(status: Option<Status>, kind: Option<Kind>) -> impl Iterator<Item = (St
         move |status| Kind::ALL.iter().filter(move |k| kind.is_none_or(|kind| kind == **k)).map(move |k| (status, *k));
     Status::ALL.iter().filter(move |s| status.is_none_or(|status| status == **s)).flat_map(move |s| kinds(*s))
 }
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use super::*;
+
+    fn database() -> Connection {
+        let conn = Connection::open_in_memory().unwrap();
+        for component in [crate::outbox::COMPONENT, crate::article::COMPONENT] {
+            component.migrations.iter().for_each(|migration| conn.execute_batch(migration).unwrap());
+        }
+        conn
+    }
+
+    fn plan(conn: &Connection, sql: &str) -> String {
+        let mut explain = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let parameters = vec![rusqlite::types::Null; explain.parameter_count()];
+        let lines = explain.query_map(rusqlite::params_from_iter(parameters), |row| row.get::<_, String>(3)).unwrap();
+        lines.collect::<rusqlite::Result<Vec<_>>>().unwrap().join("; ")
+    }
+
+    #[test]
+    fn no_statement_scans_what_grows() {
+        let conn = database();
+        // One row, the first entry of an index, and tables that are summed up as a whole.
+        let may_scan = [EVENT_SEQUENCE, NEWEST_ARTICLE, NEWEST_EVENT, TAG_COUNTS, TAG_COUNTS_OF_STATUS];
+        for sql in ALL {
+            let plan = plan(&conn, sql);
+            assert!(may_scan.contains(sql) || !plan.contains("SCAN"), "{sql}: {plan}");
+            // An article has at most twenty tags.
+            assert!(*sql == TAGS_OF || !plan.contains("TEMP B-TREE"), "{sql}: {plan}");
+        }
+    }
+
+    #[test]
+    fn lists_come_sorted_from_the_index() {
+        let conn = database();
+        let statuses = [None, Some(Status::Draft), Some(Status::Published)];
+        for (status, kind) in statuses.iter().flat_map(|s| [None, Some(Kind::Post), Some(Kind::Page)].map(|k| (*s, k))) {
+            let list_plan = plan(&conn, &list(status, kind, false));
+            assert!(!list_plan.contains("TEMP B-TREE") && !list_plan.contains("SCAN"), "{status:?} {kind:?}: {list_plan}");
+            let count_plan = plan(&conn, &count(status, kind, false));
+            assert!(count_plan.contains("COVERING INDEX"), "{status:?} {kind:?}: {count_plan}");
+            let tag_plan = plan(&conn, &list(status, kind, true)) + &plan(&conn, &count(status, kind, true));
+            assert!(!tag_plan.contains("SCAN"), "{status:?} {kind:?}: {tag_plan}");
+        }
+    }
+}
