@@ -9,7 +9,7 @@ use vayu_articles::lifecycle::{BoxError, Handle};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     env_logger::Builder::new().filter_level(cli.log_level()).init();
-    ExitCode::from(cli::run(cli, &install_signals))
+    ExitCode::from(cli::run(&cli, &install_signals))
 }
 
 /// SIGINT, SIGTERM and SIGHUP ask for an orderly stop; a second one ends the process with exit code 130.

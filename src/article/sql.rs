@@ -151,9 +151,13 @@ mod tests {
     fn lists_come_sorted_from_the_index() {
         let conn = database();
         let statuses = [None, Some(Status::Draft), Some(Status::Published)];
-        for (status, kind) in statuses.iter().flat_map(|s| [None, Some(Kind::Post), Some(Kind::Page)].map(|k| (*s, k))) {
+        for (status, kind) in statuses.iter().flat_map(|s| [None, Some(Kind::Post), Some(Kind::Page)].map(|k| (*s, k)))
+        {
             let list_plan = plan(&conn, &list(status, kind, false));
-            assert!(!list_plan.contains("TEMP B-TREE") && !list_plan.contains("SCAN"), "{status:?} {kind:?}: {list_plan}");
+            assert!(
+                !list_plan.contains("TEMP B-TREE") && !list_plan.contains("SCAN"),
+                "{status:?} {kind:?}: {list_plan}"
+            );
             let count_plan = plan(&conn, &count(status, kind, false));
             assert!(count_plan.contains("COVERING INDEX"), "{status:?} {kind:?}: {count_plan}");
             let tag_plan = plan(&conn, &list(status, kind, true)) + &plan(&conn, &count(status, kind, true));

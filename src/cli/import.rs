@@ -3,12 +3,16 @@
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 
+use super::app::App;
+use super::settings::DataDir;
+use super::{CliError, ImportArgs, exit};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sha2::{Digest, Sha256};
 
 use super::front_matter::{self, Document};
 use super::markdown_files::{self, Found, MarkdownFile};
 use crate::article::{Applied, Kept, NewArticle};
+use crate::service::WriteContext;
 
 /// Most files in one transaction.
 const BATCH_FILES: usize = 100;
@@ -35,6 +39,26 @@ pub(super) struct Report {
     /// The file has changed, but its article was edited or deleted since the last import.
     pub kept: usize,
     pub failed: usize,
+}
+
+/// `import PATH`.
+pub(super) fn run(data: &Path, args: &ImportArgs) -> Result<u8, CliError> {
+    let source = Source::open(&args.path, args.name.as_deref()).map_err(CliError::Failed)?;
+    let dir = DataDir::create(data).map_err(CliError::Failed)?;
+    let app = App::open(&dir)?;
+    let report = import(&app, &source);
+    app.close()?;
+    let report = report?;
+    println!("{report}");
+    Ok(if report.failed == 0 { exit::OK } else { exit::FAILED })
+}
+
+/// Stores every file of `source`, and says on stderr what needs saying.
+fn import(app: &App, source: &Source) -> Result<Report, CliError> {
+    let context = WriteContext::default();
+    source
+        .store(|items| app.articles.import_bulk(items, &context), |line| eprintln!("{line}"))
+        .map_err(|error| CliError::failed(format!("{error}; what came before is stored, import again to go on")))
 }
 
 impl Display for Report {

@@ -1,17 +1,60 @@
 //! The command line: settings are read and checked here, before any work; each command has a module of its own.
 
+mod app;
 mod dates;
+mod error;
 mod front_matter;
+mod handler;
 mod import;
 mod markdown_files;
+mod outbox;
 mod output;
+mod search;
+#[cfg(feature = "server")]
+mod serve;
 mod settings;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::lifecycle::{BoxError, Handle};
+use error::CliError;
+
 pub use settings::LogLevel;
+
+/// Runs the command and returns its exit code, one of [`exit`]. `on_signals` is called by a command that stops in order:
+/// it makes the process's signals drive the handle.
+pub fn run(cli: &Cli, on_signals: &dyn Fn(&Handle) -> Result<(), BoxError>) -> u8 {
+    let done = match &cli.command {
+        #[cfg(feature = "server")]
+        Command::Serve(args) => serve::run(&cli.data, args, on_signals),
+        Command::Import(args) => import::run(&cli.data, args),
+        Command::Search(args) => search::run(&cli.data, args),
+        Command::Outbox(command) => outbox::run(&cli.data, command),
+        Command::Handler(HandlerCommand::List) => handler::list(&cli.data),
+    };
+    match done {
+        Ok(code) => code,
+        Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => exit::OK,
+        Err(error) => {
+            eprintln!("vayu-articles: {error}");
+            exit::FAILED
+        }
+    }
+}
+
+impl Cli {
+    /// How much is logged: what was asked for, else what suits the command.
+    pub fn log_level(&self) -> log::LevelFilter {
+        let usual = match self.command {
+            #[cfg(feature = "server")]
+            Command::Serve(_) => log::LevelFilter::Info,
+            _ => log::LevelFilter::Warn,
+        };
+        self.log.map_or(usual, LogLevel::filter)
+    }
+}
 
 /// Exit codes, for scripts; the same for every command.
 pub mod exit {

@@ -1,0 +1,4 @@
+use std::path::Path;
+pub(super) fn run(_d: &Path, _a: &super::OutboxCommand) -> Result<u8, super::CliError> {
+    Err(super::CliError::failed("stub"))
+}
