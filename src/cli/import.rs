@@ -64,9 +64,10 @@ fn import(app: &App, source: &Source) -> Result<Report, CliError> {
 impl Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { created, updated, unchanged, kept, failed } = self;
+        let files = created + updated + unchanged + kept + failed;
         write!(
             f,
-            "{created} created, {updated} updated, {unchanged} unchanged, {kept} kept because edited or deleted since, \
+            "{files} files: {created} created, {updated} updated, {unchanged} unchanged, {kept} kept because edited or deleted since, \
              {failed} failed"
         )
     }
