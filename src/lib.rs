@@ -7,6 +7,7 @@ pub mod article;
 pub mod clock;
 pub mod lifecycle;
 pub mod outbox;
+pub mod sinks;
 pub mod storage;
 
 pub use rusqlite;
