@@ -214,7 +214,8 @@ proptest! {
 #[test]
 fn a_batch_does_what_its_jobs_would_do_alone() {
     let (alone, together) = (Site::new(), Site::new());
-    let new = |n: u8| NewArticle::new(title_name(n % 3), "x").kind(Kind::Post).tags(tag_names(&[n % 4])).id(format!("a{n}"));
+    let new =
+        |n: u8| NewArticle::new(title_name(n % 3), "x").kind(Kind::Post).tags(tag_names(&[n % 4])).id(format!("a{n}"));
     let jobs: Vec<WriteJob> = (0..24).map(|n| create(new(n))).collect();
     let writer = alone.direct();
     jobs.iter().for_each(|job| drop(writer.enqueue(job.clone())));

@@ -131,7 +131,8 @@ fn original_15_titles_in_any_script_give_a_usable_slug() {
 fn case_c01_umlauts_follow_one_rule() {
     let site = Site::new();
     let service = site.service();
-    for (title, slug) in [("Käse", "kase"), ("Öl", "ol"), ("Übergrößen-Träger", "ubergrossen-trager"), ("für", "fur")] {
+    for (title, slug) in [("Käse", "kase"), ("Öl", "ol"), ("Übergrößen-Träger", "ubergrossen-trager"), ("für", "fur")]
+    {
         assert_eq!(create(&service, post(title)).slug, slug);
     }
     assert_eq!(create(&service, post("KA\u{308}SE")).slug, "kase-2", "the same base slug, decomposed and upper case");
@@ -175,7 +176,10 @@ fn case_c07_no_typography_in_slugs_and_no_twins() {
     let site = Site::new();
     let service = site.service();
     let stored = create(&service, post("GTA Online’s latest news: “huge map”"));
-    assert_eq!((stored.slug.as_str(), stored.title.as_str()), ("gta-onlines-latest-news-huge-map", "GTA Online’s latest news: “huge map”"));
+    assert_eq!(
+        (stored.slug.as_str(), stored.title.as_str()),
+        ("gta-onlines-latest-news-huge-map", "GTA Online’s latest news: “huge map”")
+    );
     assert_eq!(create(&service, post("Paint\u{200b}Worklet")).slug, slug_from_title("PaintWorklet"));
     let twin = service.create(post("x").slug("paint\u{200b}worklet"), &none()).unwrap_err();
     assert_eq!((twin.code(), twin.field()), ("invalid", Some("slug")));

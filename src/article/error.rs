@@ -105,7 +105,10 @@ impl fmt::Display for ArticleError {
         match self {
             Self::Invalid { field, reason } => write!(f, "{field} {reason}"),
             Self::SlugTaken { slug } => {
-                write!(f, "slug {slug:?} belongs to another article; choose another or leave it out to have one derived")
+                write!(
+                    f,
+                    "slug {slug:?} belongs to another article; choose another or leave it out to have one derived"
+                )
             }
             Self::IdTaken { id } => write!(f, "id {id:?} belongs to another article"),
             Self::NotFound { slug } => write!(f, "no article has the slug {slug:?}"),
@@ -113,7 +116,9 @@ impl fmt::Display for ArticleError {
                 f,
                 "the article has changed: it is now version {version} of {id}; read it again and repeat the change"
             ),
-            Self::TooMany { given, limit } => write!(f, "a batch of {given} items; at most {limit} are allowed, split it"),
+            Self::TooMany { given, limit } => {
+                write!(f, "a batch of {given} items; at most {limit} are allowed, split it")
+            }
             Self::TooLarge { bytes, limit } => {
                 write!(f, "a batch of {bytes} bytes; at most {limit} are allowed, split it")
             }

@@ -206,11 +206,7 @@ impl Expected {
 
     /// Exactly this article in this state.
     pub fn exactly(article: &Article) -> Self {
-        Self {
-            id: Some(article.id.clone()),
-            version: Some(article.version),
-            updated_at: Some(article.updated_at),
-        }
+        Self { id: Some(article.id.clone()), version: Some(article.version), updated_at: Some(article.updated_at) }
     }
 
     /// This version of whatever article has the slug.

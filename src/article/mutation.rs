@@ -102,9 +102,7 @@ impl Mutation {
     fn check(self, now_ms: i64) -> Result<Change, ArticleError> {
         Ok(match self {
             Self::Create(article) => Change::Create(Draft::new(article, now_ms)?),
-            Self::Update { slug, patch, expected } => {
-                Change::Update { slug, patch: validate::patch(patch)?, expected }
-            }
+            Self::Update { slug, patch, expected } => Change::Update { slug, patch: validate::patch(patch)?, expected },
             Self::Delete { slug, expected } => Change::Delete { slug, expected },
             Self::Import { source, hash, article } => {
                 validate::source("source", &source)?;
@@ -200,7 +198,6 @@ impl Draft {
 
 /// Cannot fail for these types; if it did, the mutation would be refused before its first write.
 fn payload(event: &ArticleEvent) -> Result<String, ArticleError> {
-    serde_json::to_string(event).map_err(|error| {
-        ArticleError::Event(InsertError::Invalid { field: "payload", reason: error.to_string() })
-    })
+    serde_json::to_string(event)
+        .map_err(|error| ArticleError::Event(InsertError::Invalid { field: "payload", reason: error.to_string() }))
 }

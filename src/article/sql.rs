@@ -83,7 +83,9 @@ pub(super) fn list(status: Option<Status>, kind: Option<Kind>, tagged: bool) -> 
         );
     }
     let branch = |(status, kind)| {
-        format!("SELECT {COLUMNS} FROM articles INDEXED BY articles_newest WHERE status = '{status}' AND kind = '{kind}'")
+        format!(
+            "SELECT {COLUMNS} FROM articles INDEXED BY articles_newest WHERE status = '{status}' AND kind = '{kind}'"
+        )
     };
     let branches: Vec<String> = pairs(status, kind).map(branch).collect();
     format!("{} ORDER BY created_at DESC, id DESC LIMIT ?1 OFFSET ?2", branches.join(" UNION ALL "))
@@ -106,7 +108,8 @@ fn filters(status: Option<Status>, kind: Option<Kind>) -> String {
 }
 
 fn pairs(status: Option<Status>, kind: Option<Kind>) -> impl Iterator<Item = (Status, Kind)> {
-    let kinds = move |status| Kind::ALL.iter().filter(move |k| kind.is_none_or(|kind| kind == **k)).map(move |k| (status, *k));
+    let kinds =
+        move |status| Kind::ALL.iter().filter(move |k| kind.is_none_or(|kind| kind == **k)).map(move |k| (status, *k));
     Status::ALL.iter().filter(move |s| status.is_none_or(|status| status == **s)).flat_map(move |s| kinds(*s))
 }
 
@@ -148,9 +151,13 @@ mod tests {
     fn lists_come_sorted_from_the_index() {
         let conn = database();
         let statuses = [None, Some(Status::Draft), Some(Status::Published)];
-        for (status, kind) in statuses.iter().flat_map(|s| [None, Some(Kind::Post), Some(Kind::Page)].map(|k| (*s, k))) {
+        for (status, kind) in statuses.iter().flat_map(|s| [None, Some(Kind::Post), Some(Kind::Page)].map(|k| (*s, k)))
+        {
             let list_plan = plan(&conn, &list(status, kind, false));
-            assert!(!list_plan.contains("TEMP B-TREE") && !list_plan.contains("SCAN"), "{status:?} {kind:?}: {list_plan}");
+            assert!(
+                !list_plan.contains("TEMP B-TREE") && !list_plan.contains("SCAN"),
+                "{status:?} {kind:?}: {list_plan}"
+            );
             let count_plan = plan(&conn, &count(status, kind, false));
             assert!(count_plan.contains("COVERING INDEX"), "{status:?} {kind:?}: {count_plan}");
             let tag_plan = plan(&conn, &list(status, kind, true)) + &plan(&conn, &count(status, kind, true));

@@ -79,7 +79,9 @@ impl fmt::Display for WriteError {
             Self::Article(error) => error.fmt(f),
             Self::Saturated { .. } => f.write_str("too many writes are waiting, nothing was written; try again later"),
             Self::Stopped => f.write_str("the writer is not running, nothing was written"),
-            Self::DeadlineExceeded => f.write_str("the deadline passed before the write was begun, nothing was written"),
+            Self::DeadlineExceeded => {
+                f.write_str("the deadline passed before the write was begun, nothing was written")
+            }
             Self::Unavailable(fault) => write!(f, "the database failed, nothing was written: {fault}"),
             Self::OutcomeUnknown(what) => {
                 write!(f, "it is not known whether this was written ({what}); look before trying again")

@@ -161,7 +161,8 @@ pub fn assert_log_explains_articles(conn: &Connection) {
             state.insert(body.id.clone(), body);
         }
     }
-    let told: Vec<_> = state.into_values().map(|b| (b.id, b.version, b.kind, b.slug, b.title, b.status, b.tags)).collect();
+    let told: Vec<_> =
+        state.into_values().map(|b| (b.id, b.version, b.kind, b.slug, b.title, b.status, b.tags)).collect();
     let stored: Vec<_> =
         articles(conn).into_iter().map(|a| (a.id, a.version, a.kind, a.slug, a.title, a.status, a.tags)).collect();
     assert_eq!(told, stored, "what the log tells, and what is stored");
