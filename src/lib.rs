@@ -7,6 +7,8 @@ pub mod article;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod clock;
+#[cfg(feature = "server")]
+pub mod http;
 pub mod lifecycle;
 pub mod outbox;
 pub mod queue;

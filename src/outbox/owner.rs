@@ -201,7 +201,7 @@ mod tests {
         let id = Uuid::new_v4().to_string();
         fs::write(owner_path(&database, &id), "").unwrap();
         assert_eq!(OwnerWatch::default().check(&database, &id, Instant::now()), Liveness::Dead);
-        assert_eq!(dead_owners(&database, 10).unwrap(), [id.clone()]);
+        assert_eq!(dead_owners(&database, 10).unwrap().as_slice(), std::slice::from_ref(&id));
         remove_owner_file(&database, &id);
         assert!(!owner_path(&database, &id).exists());
     }

@@ -154,3 +154,37 @@ statements! {
         attempts = 0, replays = replays + 1, superseded_by = NULL \
         WHERE outbox_id = ?1 AND handler = ?2";
 }
+
+#[cfg(test)]
+mod tests {
+    use super::ALL;
+
+    /// Statements that read a whole small table on purpose: one row per handler, or the statistics over exceptions.
+    const SMALL_SCANS: [&str; 4] =
+        ["lanes", "sqlite_sequence", "deliveries USING COVERING INDEX deliveries_state", "CONSTANT ROW"];
+
+    #[test]
+    fn case_c48_every_statement_uses_an_index_or_a_range_of_the_primary_key() {
+        let connection = rusqlite::Connection::open_in_memory().unwrap();
+        for migration in super::super::COMPONENT.migrations {
+            connection.execute_batch(migration).unwrap();
+        }
+        for (name, text) in ALL {
+            let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
+            let parameters = vec![rusqlite::types::Null; statement.parameter_count()];
+            let plan: Vec<String> = statement
+                .query_map(rusqlite::params_from_iter(parameters), |row| row.get(3))
+                .unwrap()
+                .collect::<Result<_, _>>()
+                .unwrap();
+            for step in &plan {
+                assert!(!step.contains("TEMP B-TREE"), "{name}: {plan:#?}");
+                let whole_table = step.strip_prefix("SCAN ").is_some_and(|what| {
+                    let a_subquery = what.starts_with('(');
+                    !a_subquery && !SMALL_SCANS.iter().any(|allowed| what.starts_with(allowed))
+                });
+                assert!(!whole_table, "{name}: {plan:#?}");
+            }
+        }
+    }
+}
