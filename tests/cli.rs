@@ -69,7 +69,7 @@ fn a_wrong_command_line_is_exit_code_2_and_touches_nothing() {
         &["search", "x", "--limit", "0"],
         &["search", "x", "--limit", "many"],
         &["outbox"],
-        &["outbox", "show", "search", "first"],
+        &["outbox", "replay", "search", "first"],
         &["outbox", "list", "--state", "gone"],
         &["serve", "--addr", "localhost"],
         &["serve", "--addr", "0.0.0.0:8080"],
@@ -90,7 +90,7 @@ fn a_command_that_reads_says_so_when_there_is_no_database_and_makes_none() {
         &["search", "x"][..],
         &["outbox", "stats"],
         &["outbox", "list"],
-        &["outbox", "show", "search", "1"],
+        &["outbox", "show", "1"],
         &["outbox", "replay", "search", "1"],
         &["handler", "list"],
     ] {
@@ -144,7 +144,7 @@ fn an_imported_post_is_found_and_its_lanes_are_listed() {
     }
     let dead = run(&dir, &["outbox", "list"]);
     assert_eq!(dead.status.code(), Some(0));
-    let missing = run(&dir, &["outbox", "show", "search", "999"]);
+    let missing = run(&dir, &["outbox", "show", "999"]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(text(&missing.stderr).contains("999"), "{}", text(&missing.stderr));
     let refused = run(&dir, &["outbox", "replay", "nobody", "1"]);

@@ -94,8 +94,8 @@ pub enum OutboxCommand {
     Stats,
     /// The events that failed or wait behind a failed one
     List(ListArgs),
-    /// One event, and how it fared with one handler
-    Show(DeliveryArgs),
+    /// One event, and how it fared with each handler
+    Show(ShowArgs),
     /// Deliver a dead letter once more, with fresh attempts
     ///
     /// The relay of a running `serve` takes it up by itself; without one, the next `serve` or `import` does.
@@ -108,35 +108,38 @@ pub struct ListArgs {
     /// Of this handler only
     #[arg(long, value_name = "NAME")]
     pub handler: Option<String>,
-    /// In this state only
-    #[arg(long, value_name = "STATE", default_value = "dead-letter")]
+    /// In this state
+    #[arg(long, value_name = "STATE", value_enum, default_value = "dead-letter")]
     pub state: settings::ListState,
     /// Most lines
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
     pub limit: u32,
-    /// Only events after this id: the next page begins after the last id of the one before
-    #[arg(long, value_name = "ID", default_value_t = 0)]
-    pub after: i64,
+    /// The next page: only events after this id
+    #[arg(long, value_name = "ID", requires = "handler")]
+    pub after: Option<i64>,
 }
 
-/// One event at one handler.
+/// Which event to show.
 #[derive(Debug, Args)]
-pub struct DeliveryArgs {
-    /// The handler's name
-    pub handler: String,
-    /// The event's id in the log
-    pub id: i64,
+pub struct ShowArgs {
+    /// The event's number in the log, or its event id
+    pub event: String,
 }
 
 /// What to replay.
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
-    /// The event and the handler
-    #[command(flatten)]
-    pub delivery: DeliveryArgs,
+    /// The handler's name
+    pub handler: String,
+    /// The event's number in the log
+    #[arg(required_unless_present = "all")]
+    pub id: Option<i64>,
     /// Also when a later event of the same key was delivered since, or after three replays
     #[arg(long)]
     pub force: bool,
+    /// All dead letters of the handler, in order, but those that would need --force
+    #[arg(long, conflicts_with_all = ["id", "force"])]
+    pub all: bool,
 }
 
 /// What to do with the handlers.

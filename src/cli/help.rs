@@ -73,8 +73,9 @@ pub(super) const OUTBOX: &str = "\
 Examples:
   vayu-articles outbox stats
   vayu-articles outbox list --handler search --state dead-letter
-  vayu-articles outbox show search 4711
-  vayu-articles outbox replay search 4711";
+  vayu-articles outbox show 4711
+  vayu-articles outbox replay search 4711
+  vayu-articles outbox replay search --all";
 
 pub(super) const HANDLER: &str = "\
 Examples:

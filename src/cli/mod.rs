@@ -21,9 +21,7 @@ use error::CliError;
 
 #[cfg(feature = "server")]
 pub use args::ServeArgs;
-pub use args::{
-    Cli, Command, DeliveryArgs, HandlerCommand, ImportArgs, ListArgs, OutboxCommand, ReplayArgs, SearchArgs,
-};
+pub use args::{Cli, Command, HandlerCommand, ImportArgs, ListArgs, OutboxCommand, ReplayArgs, SearchArgs, ShowArgs};
 pub use settings::{ListState, LogLevel};
 
 /// Runs the command and returns its exit code, one of [`exit`]. `on_signals` is called by a command that stops in order:

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
+use crate::outbox::ExceptionState;
+
 /// How much is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[non_exhaustive]
@@ -61,16 +63,31 @@ pub(super) fn loopback(text: &str) -> Result<SocketAddr, String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[non_exhaustive]
 pub enum ListState {
-    /// All of them.
-    Any,
-    /// Due again later.
+    /// To be tried again.
     Retry,
-    /// Behind a failed event of the same key.
+    /// Behind an earlier event of the same key.
     Waiting,
-    /// Failed, and holding back their key until someone acts.
+    /// Given up, and holding back their key.
     Parked,
-    /// Given up.
+    /// Given up, and passed over.
     DeadLetter,
+    /// Given up by an operator.
+    Discarded,
+    /// Went well after a failure.
+    Done,
+}
+
+impl From<ListState> for ExceptionState {
+    fn from(state: ListState) -> Self {
+        match state {
+            ListState::Retry => Self::Retry,
+            ListState::Waiting => Self::Waiting,
+            ListState::Parked => Self::Parked,
+            ListState::DeadLetter => Self::DeadLetter,
+            ListState::Discarded => Self::Discarded,
+            ListState::Done => Self::Done,
+        }
+    }
 }
 
 /// The data folder and what lies in it.
