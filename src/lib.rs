@@ -7,6 +7,8 @@ pub mod article;
 pub mod clock;
 pub mod lifecycle;
 pub mod outbox;
+pub mod queue;
+pub mod service;
 pub mod sinks;
 pub mod storage;
 

@@ -1,59 +1,49 @@
-//! Ordered start and reversed stop of named services. SKELETON: the lifecycle helper fills this in.
+//! Ordered start and reversed stop of named services, each bounded in time.
+//!
+//! A [`Manager`] starts its services in the order of their registration and stops them in reverse. Every hook runs on a
+//! thread of its own, so that one that never returns is cut by its deadline, named, and left behind while the others
+//! are still stopped. A failed start stops what was started and returns the original error. A thread spawned through a
+//! [`Spawner`] that ends while its service runs makes the service [`Failed`](ServiceState::Failed) and brings the rest
+//! down in order. Panics in hooks and threads are errors like any other; the first error wins.
+//!
+//! ```
+//! use std::time::Instant;
+//! use vayu_articles::lifecycle::{BoxError, Manager, ManagerOptions, Service, StartContext};
+//!
+//! struct Greeter;
+//! impl Service for Greeter {
+//!     fn name(&self) -> &str {
+//!         "greeter"
+//!     }
+//!     fn start(&self, _ctx: &StartContext) -> Result<(), BoxError> {
+//!         Ok(())
+//!     }
+//!     fn stop(&self, _deadline: Instant) -> Result<(), BoxError> {
+//!         Ok(())
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut manager = Manager::new(ManagerOptions::default());
+//! manager.register(Greeter)?;
+//! manager.start()?;
+//! assert!(manager.handle().is_ready());
+//! assert_eq!(manager.stop("end of the example").exit_code(), 0);
+//! # Ok(())
+//! # }
+//! ```
 
-use std::io;
-use std::thread::JoinHandle;
-use std::time::Instant;
+mod drive;
+mod handle;
+mod manager;
+mod report;
+mod service;
+mod shared;
+mod spawner;
 
-/// Any error a service may return from a hook.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// A named part of the program that is started and stopped in order.
-///
-/// Contract: `start` returns once the service is ready for work; `stop` returns once no thread of the service is left
-/// or `deadline` has passed (then with an error that names what is left). `stop` before `start`, and a second `stop`,
-/// do nothing and return `Ok`.
-pub trait Service: Send + Sync + 'static {
-    /// The service's name, unique within a manager.
-    fn name(&self) -> &str;
-    /// Starts the service; threads are spawned through `ctx.spawner()`.
-    fn start(&self, ctx: &StartContext) -> Result<(), BoxError>;
-    /// Stops the service, at the latest by `deadline`.
-    fn stop(&self, deadline: Instant) -> Result<(), BoxError>;
-}
-
-/// What a service is given to start with.
-#[derive(Debug)]
-pub struct StartContext {
-    spawner: Spawner,
-    deadline: Instant,
-}
-
-impl StartContext {
-    /// Spawns the service's threads so that their end is noticed.
-    pub fn spawner(&self) -> &Spawner {
-        &self.spawner
-    }
-    /// When the start must have returned.
-    pub fn deadline(&self) -> Instant {
-        self.deadline
-    }
-}
-
-/// Spawns named threads whose unexpected end (a return or a panic while the service runs) is reported to the manager.
-#[derive(Debug, Clone)]
-pub struct Spawner {}
-
-impl Spawner {
-    /// A spawner without a manager, for a component used alone: an ending thread is only logged.
-    pub fn standalone(_service: &str) -> Self {
-        Self {}
-    }
-
-    /// Spawns a named thread.
-    pub fn spawn<F>(&self, thread: &str, f: F) -> io::Result<JoinHandle<()>>
-    where
-        F: FnOnce() + Send + 'static,
-    {
-        std::thread::Builder::new().name(thread.to_owned()).spawn(f)
-    }
-}
+pub use handle::{Handle, SIGNAL_EXIT_CODE, ServiceState, ServiceStatus, SignalReply, Status};
+pub use manager::{Manager, ManagerOptions, ServiceOptions};
+pub use report::{Cause, Failure, Fault, HookKind, Outcome, RegisterError, StartError};
+pub use service::{BoxError, Interrupted, Service, StartContext};
+pub use spawner::Spawner;
+pub(crate) use spawner::panic_text;
