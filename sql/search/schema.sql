@@ -1,20 +1,19 @@
 -- The search index: a file of its own, which can be thrown away and built again from the articles.
 
 -- One row per article this index has an opinion about. `version` is the article's last applied version and is written
--- in the same transaction as the row of `fts` with this row id.
+-- in the same transaction as the row of `fts` with this row id. A deleted article leaves no row: an event that comes
+-- late for it finds it gone from the articles, and an id that is used again starts afresh.
 CREATE TABLE docs (
   doc_id      INTEGER PRIMARY KEY,
   article_id  TEXT NOT NULL UNIQUE,
   version     INTEGER NOT NULL,
   updated_at  INTEGER NOT NULL,
-  indexed     INTEGER NOT NULL,          -- 1: `fts` holds it; 0: a draft, or deleted
-  deleted_by  INTEGER,                   -- log position of the deletion: a tombstone
+  indexed     INTEGER NOT NULL,          -- 1: `fts` holds it; 0: a draft
   slug        TEXT NOT NULL,
   title       TEXT NOT NULL,
   tags        TEXT NOT NULL,             -- JSON array
   created_at  INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX docs_tombstones ON docs(deleted_by) WHERE deleted_by IS NOT NULL;
 
 -- Holds its own text, so that a deletion needs no old values from elsewhere and cannot get them wrong.
 CREATE VIRTUAL TABLE fts USING fts5(title, tags, content, tokenize = "unicode61 remove_diacritics 2");

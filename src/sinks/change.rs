@@ -1,16 +1,12 @@
 //! An article event as the sinks read it.
 
-use crate::article::{ArticleEvent, Status};
+use crate::article::{ArticleEvent, CREATED, DELETED, Status, UPDATED};
 use crate::outbox::{DispatchError, Event, EventFilter};
 
 /// The event types every sink here handles.
 pub fn article_event_types() -> EventFilter {
     EventFilter::Types([CREATED, UPDATED, DELETED].map(str::to_owned).to_vec())
 }
-
-const CREATED: &str = "article.created.v1";
-const UPDATED: &str = "article.updated.v1";
-const DELETED: &str = "article.deleted.v1";
 
 /// One change of one article.
 #[derive(Debug)]

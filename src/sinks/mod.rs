@@ -16,4 +16,4 @@ mod source;
 
 pub use change::article_event_types;
 pub use html::{encode_segment, escape};
-pub use source::{ArticleSource, ArticleStamp, SiteStamp};
+pub use source::ArticleSource;

@@ -1,9 +1,12 @@
 //! What the sinks need to know of the articles.
 
-use crate::article::Article;
-use crate::outbox::DispatchError;
+use rusqlite::OptionalExtension as _;
 
-/// Read access to the articles' current state, and to what the log says about itself.
+use crate::article::{Article, ArticleRepository, ArticleStamp, RepositoryError};
+use crate::outbox::DispatchError;
+use crate::storage::ReadError;
+
+/// Read access to the articles' current state, and to what the log says about itself. The [`ArticleRepository`] is one.
 ///
 /// Every answer is a committed state, at least as new as the event that made a sink ask.
 pub trait ArticleSource: Send + Sync + 'static {
@@ -18,7 +21,7 @@ pub trait ArticleSource: Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`article`](Self::article).
-    fn stamps_after(&self, after: Option<&str>, limit: usize) -> Result<Vec<ArticleStamp>, DispatchError>;
+    fn stamps_after(&self, after: Option<&str>, limit: u32) -> Result<Vec<ArticleStamp>, DispatchError>;
 
     /// The event id at position `log_id` of the log; `None` when the log holds no such row (any more).
     ///
@@ -26,37 +29,43 @@ pub trait ArticleSource: Send + Sync + 'static {
     /// As [`article`](Self::article).
     fn event_id_at(&self, log_id: i64) -> Result<Option<String>, DispatchError>;
 
-    /// Identifies the state of all articles together.
+    /// A text that names the present state of all articles together: another one after each change of any.
     ///
     /// # Errors
     /// As [`article`](Self::article).
-    fn site(&self) -> Result<SiteStamp, DispatchError>;
+    fn site_version(&self) -> Result<String, DispatchError>;
 }
 
-/// Identifies one state of one article. Version and time together, since after a restored backup an article may reach
-/// the same version a second time with another text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ArticleStamp {
-    /// Article id.
-    pub id: String,
-    /// The article's version.
-    pub version: i64,
-    /// When it changed last, milliseconds since the Unix epoch.
-    pub updated_at: i64,
-}
+const EVENT_ID_AT: &str = "SELECT CAST(event_id AS TEXT) FROM event_outbox WHERE id = ?1";
 
-impl ArticleStamp {
-    /// The stamp of `article`.
-    pub fn of(article: &Article) -> Self {
-        Self { id: article.id.clone(), version: article.version, updated_at: article.updated_at }
+impl ArticleSource for ArticleRepository {
+    fn article(&self, id: &str) -> Result<Option<Article>, DispatchError> {
+        self.by_id(id).map_err(unreadable)
+    }
+
+    fn stamps_after(&self, after: Option<&str>, limit: u32) -> Result<Vec<ArticleStamp>, DispatchError> {
+        ArticleRepository::stamps_after(self, after, limit).map_err(unreadable)
+    }
+
+    fn event_id_at(&self, log_id: i64) -> Result<Option<String>, DispatchError> {
+        self.database()
+            .read(|conn| conn.prepare_cached(EVENT_ID_AT)?.query_row([log_id], |row| row.get(0)).optional())
+            .map_err(|error| unreadable(RepositoryError::Read(error)))
+    }
+
+    fn site_version(&self) -> Result<String, DispatchError> {
+        ArticleRepository::site_version(self).map(|version| version.to_string()).map_err(unreadable)
     }
 }
 
-/// Identifies one state of all articles together: changes with every change of any article.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct SiteStamp {
-    /// Counts changes; may fall back after a restored backup.
-    pub version: i64,
-    /// When the last change happened, milliseconds since the Unix epoch.
-    pub changed_at: i64,
+/// A row that cannot be decoded is this event's own trouble; everything else is the database's.
+fn unreadable(error: RepositoryError) -> DispatchError {
+    let reason = format!("the articles cannot be read: {error}");
+    match error {
+        RepositoryError::Read(ReadError::Read(error)) if error.sqlite_error_code().is_none() => {
+            DispatchError::retry(reason)
+        }
+        RepositoryError::Invalid { .. } => DispatchError::retry(reason),
+        RepositoryError::Read(_) => DispatchError::unavailable(reason),
+    }
 }

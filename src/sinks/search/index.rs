@@ -5,12 +5,8 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::text::indexable;
 use super::{Failure, sql};
 use crate::article::{Article, Status};
-use crate::outbox::Event;
 use crate::sinks::change::Change;
 use crate::sinks::source::ArticleSource;
-
-/// Tombstones kept. They only spare a look at the articles when a late event comes; without one the same is found there.
-const TOMBSTONES_MAX: i64 = 10_000;
 
 /// What the index knows of itself.
 #[derive(Debug)]
@@ -42,23 +38,16 @@ pub(super) fn set_applied(connection: &Connection, log_id: i64, event_id: &str) 
 }
 
 /// Brings the article of `change` up to its current state unless the index has that version already. Returns the bytes indexed.
-pub(super) fn apply(
-    connection: &Connection,
-    source: &dyn ArticleSource,
-    change: &Change,
-    event: &Event,
-) -> Result<usize, Failure> {
+pub(super) fn apply(connection: &Connection, source: &dyn ArticleSource, change: &Change) -> Result<usize, Failure> {
     let id = &change.article.id;
     let known = find(connection, id)?;
     if known.as_ref().is_some_and(|doc| doc.version >= change.article.version) {
         return Ok(0);
     }
-    match source.article(id)? {
-        Some(article) => Ok(put(connection, known, &article)?),
-        None => {
-            bury(connection, known, change, event.id)?;
-            Ok(0)
-        }
+    match (source.article(id)?, known) {
+        (Some(article), known) => Ok(put(connection, known, &article)?),
+        (None, Some(doc)) => remove(connection, doc).map(|()| 0).map_err(Failure::from),
+        (None, None) => Ok(0),
     }
 }
 
@@ -86,7 +75,6 @@ pub(super) fn put(connection: &Connection, known: Option<Doc>, article: &Article
         version: article.version,
         updated_at: article.updated_at,
         indexed: public,
-        deleted_by: None,
         slug: &article.slug,
         title: &article.title,
         tags: &tags,
@@ -107,26 +95,6 @@ pub(super) fn put(connection: &Connection, known: Option<Doc>, article: &Article
     Ok(title.len() + labels.len() + content.len())
 }
 
-/// Leaves a tombstone in the article's place.
-fn bury(connection: &Connection, known: Option<Doc>, change: &Change, log_id: i64) -> rusqlite::Result<()> {
-    let row = Row {
-        article_id: &change.article.id,
-        version: change.article.version,
-        updated_at: 0,
-        indexed: false,
-        deleted_by: Some(log_id),
-        slug: "",
-        title: "",
-        tags: "[]",
-        created_at: 0,
-    };
-    let doc_id = row.write(connection, known)?;
-    if known.is_some_and(|doc| doc.indexed) {
-        connection.prepare_cached(sql::DELETE_FTS)?.execute([doc_id])?;
-    }
-    Ok(())
-}
-
 /// Removes every trace of a document.
 pub(super) fn remove(connection: &Connection, doc: Doc) -> rusqlite::Result<()> {
     if doc.indexed {
@@ -136,18 +104,11 @@ pub(super) fn remove(connection: &Connection, doc: Doc) -> rusqlite::Result<()> 
     Ok(())
 }
 
-/// Drops the oldest tombstones beyond the number kept, some at a time.
-pub(super) fn trim_tombstones(connection: &Connection) -> rusqlite::Result<()> {
-    connection.prepare_cached(sql::TRIM_TOMBSTONES)?.execute([TOMBSTONES_MAX])?;
-    Ok(())
-}
-
 struct Row<'a> {
     article_id: &'a str,
     version: i64,
     updated_at: i64,
     indexed: bool,
-    deleted_by: Option<i64>,
     slug: &'a str,
     title: &'a str,
     tags: &'a str,
@@ -156,17 +117,17 @@ struct Row<'a> {
 
 impl Row<'_> {
     fn write(&self, connection: &Connection, known: Option<Doc>) -> rusqlite::Result<i64> {
-        let Self { article_id, version, updated_at, indexed, deleted_by, slug, title, tags, created_at } = self;
+        let Self { article_id, version, updated_at, indexed, slug, title, tags, created_at } = self;
         match known {
             Some(Doc { doc_id, .. }) => {
                 connection.prepare_cached(sql::UPDATE_DOC)?.execute(params![
-                    article_id, version, updated_at, indexed, deleted_by, slug, title, tags, created_at, doc_id
+                    article_id, version, updated_at, indexed, slug, title, tags, created_at, doc_id
                 ])?;
                 Ok(doc_id)
             }
             None => connection
                 .prepare_cached(sql::INSERT_DOC)?
-                .insert(params![article_id, version, updated_at, indexed, deleted_by, slug, title, tags, created_at]),
+                .insert(params![article_id, version, updated_at, indexed, slug, title, tags, created_at]),
         }
     }
 }

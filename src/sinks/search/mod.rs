@@ -347,12 +347,11 @@ fn judge(tx: &Transaction<'_>, lane: &LaneStart, source: &dyn ArticleSource) -> 
 impl Inner {
     /// Applies as many of the events as go into one transaction; returns their number.
     fn apply(&self, changes: &[Change], events: &[Event]) -> Result<usize, Failure> {
-        let newest = events.iter().map(|event| event.id).max();
+        let oldest = events.iter().map(|event| event.id).min();
         self.write_with(|connection| {
             // The place in the log cannot tell that the newest transactions were lost if one of them held an event from
             // before that place (one that was retried). Such a transaction is synced to the disk.
-            let applied = index::read_state(connection)?.applied.map(|(id, _)| id);
-            let late = events.first().map(|event| event.id) <= applied && newest.is_some();
+            let late = oldest <= index::read_state(connection)?.applied.map(|(id, _)| id);
             connection.pragma_update(None, "synchronous", if late { "FULL" } else { "NORMAL" })?;
             let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let done = apply_some(&tx, &*self.source, changes, events)?;
@@ -461,15 +460,12 @@ fn apply_some(
     events: &[Event],
 ) -> Result<usize, Failure> {
     let (mut bytes, mut done) = (0, 0);
-    for (change, event) in changes.iter().zip(events) {
+    for change in changes {
         if bytes > rebuild::TRANSACTION_BYTES {
             break;
         }
-        bytes += index::apply(tx, source, change, event)?;
+        bytes += index::apply(tx, source, change)?;
         done += 1;
-    }
-    if changes[..done].iter().any(|change| change.deleted) {
-        index::trim_tombstones(tx)?;
     }
     if let Some(newest) = events[..done].iter().max_by_key(|event| event.id) {
         index::set_applied(tx, newest.id, &newest.event_id)?;

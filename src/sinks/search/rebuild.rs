@@ -8,11 +8,12 @@ use rusqlite::Connection;
 
 use super::index::{self, Doc, State};
 use super::{Failure, sql};
-use crate::outbox::LaneStart;
-use crate::sinks::source::{ArticleSource, ArticleStamp};
+use crate::article::ArticleStamp;
+use crate::outbox::{DispatchError, LaneStart};
+use crate::sinks::source::ArticleSource;
 
 /// Articles looked at in one transaction.
-const PAGE: usize = 128;
+const PAGE: u32 = 128;
 /// Documents looked at in one transaction.
 const DOCS: usize = 256;
 /// A transaction ends early once it has indexed this much text.
@@ -101,7 +102,7 @@ pub(super) fn page(
     let stamps = source.stamps_after(after, PAGE)?;
     let docs = docs_after(connection, after.unwrap_or(""))?;
     // Beyond the shorter of two full pages nothing is known of the other side.
-    let stamps_end = (stamps.len() == PAGE).then(|| stamps[PAGE - 1].id.clone());
+    let stamps_end = (stamps.len() == PAGE as usize).then(|| stamps[stamps.len() - 1].id.clone());
     let docs_end = (docs.len() == DOCS).then(|| docs[DOCS - 1].id.clone());
     let mut horizon = match (stamps_end, docs_end) {
         (Some(a), Some(b)) => Some(a.min(b)),
@@ -153,15 +154,23 @@ fn mend(
     report: &mut RebuildReport,
 ) -> Result<usize, Failure> {
     report.seen += 1;
-    let same = known.as_ref().is_some_and(|entry| {
-        !entry.buried && (entry.doc.version, entry.updated_at) == (stamp.version, stamp.updated_at)
-    });
+    let same =
+        known.as_ref().is_some_and(|entry| (entry.doc.version, entry.updated_at) == (stamp.version, stamp.updated_at));
     if same && mode == Standing::Behind.code() {
         return Ok(0);
     }
     let known = known.map(|entry| entry.doc);
-    let Some(article) = source.article(&stamp.id)? else {
-        // Deleted between the two reads.
+    let article = match source.article(&stamp.id) {
+        Err(error @ DispatchError::Unavailable { .. }) => return Err(error.into()),
+        Err(error) => {
+            // One row that cannot be read must not keep all others from being found.
+            log::error!("article left out of the search index id={} error={error:?}", stamp.id);
+            None
+        }
+        Ok(article) => article,
+    };
+    let Some(article) = article else {
+        // Deleted between the two reads, or not readable.
         if let Some(doc) = known {
             index::remove(connection, doc)?;
             report.removed += 1;
@@ -176,7 +185,6 @@ struct Entry {
     id: String,
     doc: Doc,
     updated_at: i64,
-    buried: bool,
 }
 
 fn docs_after(connection: &Connection, after: &str) -> rusqlite::Result<Vec<Entry>> {
@@ -186,7 +194,6 @@ fn docs_after(connection: &Connection, after: &str) -> rusqlite::Result<Vec<Entr
             id: row.get(0)?,
             doc: Doc { doc_id: row.get(1)?, version: row.get(2)?, indexed: row.get(4)? },
             updated_at: row.get(3)?,
-            buried: row.get(5)?,
         })
     })?;
     rows.collect()
