@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use super::CliError;
 use super::settings::DataDir;
 use crate::article::{self, ArticleRepository};
-use crate::outbox;
+use crate::outbox::{self, Relay, RelayError};
 use crate::queue::SqliteWriter;
 use crate::service::ArticleService;
+use crate::sinks::search::{SearchIndex, SearchOptions};
 use crate::storage::{Component, Database, Options};
 
 /// What `articles.db` holds.
@@ -16,16 +17,17 @@ const COMPONENTS: &[Component] = &[outbox::COMPONENT, article::COMPONENT];
 /// How long a command waits at its end for what was accepted to be written.
 const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 
-/// The database and the service over it.
+/// The database, the service over it, and the sinks.
 pub(super) struct App {
     pub database: Database,
     pub articles: ArticleService,
+    pub search: SearchIndex,
 }
 
 impl App {
     /// Puts everything together; nothing is opened before the database's services start.
     pub(super) fn new(dir: &DataDir) -> Self {
-        Self::over(Database::new(dir.articles(), COMPONENTS, Options::default()))
+        Self::over(dir, Database::new(dir.articles(), COMPONENTS, Options::default()))
     }
 
     /// Opens the database for a short command, without a manager.
@@ -36,7 +38,15 @@ impl App {
         let path = dir.articles();
         let database = Database::open(&path, COMPONENTS, Options::default())
             .map_err(|error| CliError::failed(format!("{}: {error}", path.display())))?;
-        Ok(Self::over(database))
+        Ok(Self::over(dir, database))
+    }
+
+    /// The relay with every handler of the program.
+    ///
+    /// # Errors
+    /// None that could happen: the names are fixed and differ.
+    pub(super) fn relay(&self) -> Result<Relay, RelayError> {
+        Relay::builder(&self.database).handler("search", self.search.clone()).build()
     }
 
     /// Writes what was accepted and closes the database.
@@ -47,9 +57,11 @@ impl App {
         self.database.close(Instant::now() + CLOSE_WITHIN).map_err(|error| CliError::failed(error.to_string()))
     }
 
-    fn over(database: Database) -> Self {
+    fn over(dir: &DataDir, database: Database) -> Self {
         let writer = Arc::new(SqliteWriter::new(&database));
-        let articles = ArticleService::new(writer, ArticleRepository::new(database.clone()));
-        Self { database, articles }
+        let repository = ArticleRepository::new(database.clone());
+        let search = SearchIndex::new(dir.search(), Arc::new(repository.clone()), SearchOptions::default());
+        let articles = ArticleService::new(writer, repository);
+        Self { database, articles, search }
     }
 }

@@ -3,15 +3,18 @@
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 
-use super::app::App;
-use super::settings::DataDir;
-use super::{CliError, ImportArgs, exit};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sha2::{Digest, Sha256};
 
+use super::app::App;
+use super::delivery;
 use super::front_matter::{self, Document};
 use super::markdown_files::{self, Found, MarkdownFile};
+use super::output::Output;
+use super::settings::DataDir;
+use super::{CliError, ImportArgs, exit};
 use crate::article::{Applied, Kept, NewArticle};
+use crate::outbox::Operator;
 use crate::service::WriteContext;
 
 /// Most files in one transaction.
@@ -46,11 +49,21 @@ pub(super) fn run(data: &Path, args: &ImportArgs) -> Result<u8, CliError> {
     let source = Source::open(&args.path, args.name.as_deref()).map_err(CliError::Failed)?;
     let dir = DataDir::create(data).map_err(CliError::Failed)?;
     let app = App::open(&dir)?;
-    let report = import(&app, &source);
+    let imported = import(&app, &source).and_then(|report| Ok((report, deliver(&app)?)));
     app.close()?;
-    let report = report?;
-    println!("{report}");
+    let (report, delivered) = imported?;
+    let mut out = Output::new();
+    out.line(&report.to_string())?;
+    out.flush()?;
+    if !delivered {
+        eprintln!("not every event is delivered yet: see `outbox stats`; `serve` goes on with them");
+    }
     Ok(if report.failed == 0 { exit::OK } else { exit::FAILED })
+}
+
+fn deliver(app: &App) -> Result<bool, CliError> {
+    let relay = app.relay().map_err(|error| CliError::failed(error.to_string()))?;
+    delivery::drain(&relay, &Operator::new(&app.database))
 }
 
 /// Stores every file of `source`, and says on stderr what needs saying.

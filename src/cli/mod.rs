@@ -3,6 +3,7 @@
 mod app;
 mod args;
 mod dates;
+mod delivery;
 mod error;
 mod front_matter;
 mod handler;
