@@ -11,6 +11,7 @@ pub mod lifecycle;
 pub mod outbox;
 pub mod queue;
 pub mod service;
+pub mod sinks;
 pub mod storage;
 
 pub use rusqlite;

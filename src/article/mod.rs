@@ -27,7 +27,9 @@ pub use error::ArticleError;
 pub use input::{ArticlePatch, Expected, NewArticle};
 pub use model::{Article, ArticleEvent, CREATED, DELETED, Kind, Previous, Status, UPDATED};
 pub use mutation::{Mutation, PreparedMutation};
-pub use repository::{ArticleRepository, ArticleSummary, ListQuery, Page, RepositoryError, SiteVersion, TagCount};
+pub use repository::{
+    ArticleRepository, ArticleStamp, ArticleSummary, ListQuery, Page, RepositoryError, SiteVersion, TagCount,
+};
 pub use slug::{MAX_SLUG_CHARS, slug_from_title};
 pub use tags::{MAX_TAG_CHARS, MAX_TAGS, tag_key};
 pub use validate::{MAX_CONTENT_BYTES, MAX_TITLE_CHARS};
@@ -35,7 +37,5 @@ pub use validate::{MAX_CONTENT_BYTES, MAX_TITLE_CHARS};
 use crate::storage;
 
 /// The tables of this module.
-pub const COMPONENT: storage::Component = storage::Component {
-    name: "articles",
-    migrations: &[include_str!("../../sql/articles/0001_articles.sql")],
-};
+pub const COMPONENT: storage::Component =
+    storage::Component { name: "articles", migrations: &[include_str!("../../sql/articles/0001_articles.sql")] };

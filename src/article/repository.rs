@@ -102,6 +102,18 @@ pub struct SiteVersion {
     newest_article: Option<String>,
 }
 
+/// Identifies one state of one article. Version and time together, since after a restored backup an article may reach
+/// the same version a second time with another text.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ArticleStamp {
+    /// Article id.
+    pub id: String,
+    /// The article's version.
+    pub version: i64,
+    /// When it changed last, milliseconds since the Unix epoch.
+    pub updated_at: i64,
+}
+
 /// Why a read failed.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -184,6 +196,24 @@ impl ArticleRepository {
         self.read(|conn| after(conn, id.unwrap_or_default(), limit))
     }
 
+    /// The first `limit` articles whose id is above `id` (from the lowest with `None`), in order of their ids, without
+    /// reading any content. Fewer than `limit` is the end.
+    ///
+    /// # Errors
+    /// [`RepositoryError::Read`].
+    pub fn stamps_after(&self, id: Option<&str>, limit: u32) -> Result<Vec<ArticleStamp>, RepositoryError> {
+        self.read(|conn| {
+            let mut statement = conn.prepare_cached(sql::STAMPS_AFTER)?;
+            let found = statement.query_map((id.unwrap_or_default(), limit), ArticleStamp::from_row)?;
+            found.collect()
+        })
+    }
+
+    /// The database that is read.
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+
     /// The present state of all articles, for whoever caches lists of them.
     ///
     /// # Errors
@@ -259,6 +289,17 @@ impl ArticleSummary {
             created_at: row.get(6)?,
             updated_at: row.get(7)?,
         })
+    }
+}
+
+impl ArticleStamp {
+    /// The stamp of `article`.
+    pub fn of(article: &Article) -> Self {
+        Self { id: article.id.clone(), version: article.version, updated_at: article.updated_at }
+    }
+
+    fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self { id: row.get(0)?, version: row.get(1)?, updated_at: row.get(2)? })
     }
 }
 

@@ -33,6 +33,7 @@ pub(super) const PUT_SOURCE: &str = "\
 pub(super) const ARTICLES_AFTER: &str = "\
     SELECT id, kind, status, slug, title, version, created_at, updated_at, content FROM articles \
     WHERE id > ?1 ORDER BY id LIMIT ?2";
+pub(super) const STAMPS_AFTER: &str = "SELECT id, version, updated_at FROM articles WHERE id > ?1 ORDER BY id LIMIT ?2";
 pub(super) const NEWEST_EVENT: &str = "SELECT id, event_id FROM event_outbox ORDER BY id DESC LIMIT 1";
 /// The sequence outlives the rows that retention removes.
 pub(super) const EVENT_SEQUENCE: &str = "SELECT seq FROM sqlite_sequence WHERE name = 'event_outbox'";
@@ -58,6 +59,7 @@ pub(super) const ALL: &[&str] = &[
     ARTICLE_BY_ID,
     TAGS_OF,
     HAS_SLUG,
+    STAMPS_AFTER,
     HAS_ID,
     SOURCE,
     PUT_SOURCE,

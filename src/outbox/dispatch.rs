@@ -90,6 +90,13 @@ pub struct LaneStart {
     pub last_event: Option<(i64, String)>,
 }
 
+impl LaneStart {
+    /// A lane that stands at `cursor`; `last_event` as in the field. For tests of handlers.
+    pub fn new(cursor: i64, last_event: Option<(i64, String)>) -> Self {
+        Self { cursor, last_event }
+    }
+}
+
 /// A handler: delivers events somewhere. At least once, so it must be idempotent.
 ///
 /// No transaction or lock of the outbox is held during a call. A panic counts as [`DispatchError::Retry`] with its text.

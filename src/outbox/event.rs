@@ -116,6 +116,23 @@ impl NewEvent {
         self.occurred_at = Some(ms);
         self
     }
+
+    /// The event as a handler would receive it at log position `id`, on its first call: for tests of handlers.
+    #[must_use]
+    pub fn into_event(self, id: i64) -> Event {
+        Event {
+            id,
+            event_id: self.event_id,
+            event_type: self.event_type,
+            key: self.key,
+            payload: self.payload,
+            correlation_id: self.correlation_id,
+            causation_id: self.causation_id,
+            occurred_at: self.occurred_at.unwrap_or(0),
+            attempts: 0,
+            replays: 0,
+        }
+    }
 }
 
 /// Why an event was not inserted. Nothing was written.
