@@ -5,6 +5,8 @@
 
 pub mod article;
 pub mod clock;
+#[cfg(feature = "server")]
+pub mod http;
 pub mod lifecycle;
 pub mod outbox;
 pub mod queue;

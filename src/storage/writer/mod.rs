@@ -4,6 +4,7 @@ mod admission;
 mod checkpoint;
 mod connection;
 mod group;
+mod health;
 mod recovery;
 mod stats;
 mod task;
@@ -215,8 +216,9 @@ impl QueueWriter {
 
     /// Drains what was accepted and ends the thread. Legal before the start (then nothing happens) and twice.
     pub(super) fn stop(&self, deadline: Instant) -> Result<(), BoxError> {
-        self.shared.request_stop(Some(deadline));
+        // First the lock: a start that is under way is over then.
         let mut control = lock(&self.shared.control);
+        self.shared.request_stop(Some(deadline));
         let Some(running) = &control.thread else {
             return Ok(());
         };
