@@ -35,7 +35,5 @@ pub use validate::{MAX_CONTENT_BYTES, MAX_TITLE_CHARS};
 use crate::storage;
 
 /// The tables of this module.
-pub const COMPONENT: storage::Component = storage::Component {
-    name: "articles",
-    migrations: &[include_str!("../../sql/articles/0001_articles.sql")],
-};
+pub const COMPONENT: storage::Component =
+    storage::Component { name: "articles", migrations: &[include_str!("../../sql/articles/0001_articles.sql")] };
