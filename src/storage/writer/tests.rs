@@ -243,8 +243,7 @@ fn a_probe_that_fails_or_panics_is_passed_over() {
 #[test]
 fn g2_a_dying_writer_leaves_every_caller_answered_and_says_what_it_knows() {
     for (failure, written) in [(Failure::DieBeforeCommit, 0), (Failure::DieAfterCommit, 2)] {
-        let mut options = Options::default();
-        options.group_rows = 3;
+        let options = Options { group_rows: 3, ..Options::default() };
         let bench = Bench::with(options);
         let writer = bench.writer();
         let (release, held) = bench.hold();
@@ -263,12 +262,7 @@ fn g2_a_dying_writer_leaves_every_caller_answered_and_says_what_it_knows() {
         }
         // Reads go on; writes are turned away at once.
         assert_eq!(bench.texts().len(), written);
-        let late: Failed = loop {
-            match writer.transact(|tx| insert(tx, "late")) {
-                Err(answer) => break answer,
-                Ok(_) => panic!("written by a dead writer"),
-            }
-        };
+        let late: Failed = writer.transact(|tx| insert(tx, "late")).expect_err("a dead writer");
         assert!(matches!(late, TransactError::Stopped), "{late:?}");
         assert!(!writer.is_running());
         bench.close();
@@ -340,8 +334,7 @@ fn a_full_database_answers_the_whole_group_with_the_fault_and_heals_by_itself() 
 
 #[test]
 fn the_crates_own_work_neither_counts_nor_is_turned_away_and_wakes_only_if_it_says_so() {
-    let mut options = Options::default();
-    options.max_jobs = 2;
+    let options = Options { max_jobs: 2, ..Options::default() };
     let bench = Bench::with(options);
     let writer = bench.writer();
     let (release, held) = bench.hold();
@@ -371,8 +364,7 @@ fn the_crates_own_work_neither_counts_nor_is_turned_away_and_wakes_only_if_it_sa
 
 #[test]
 fn what_callers_gave_up_does_not_use_up_the_reserve() {
-    let mut options = Options::default();
-    options.max_jobs = 1;
+    let options = Options { max_jobs: 1, ..Options::default() };
     let bench = Bench::with(options);
     let writer = bench.writer();
     let (release, held) = bench.hold();
