@@ -4,6 +4,8 @@
 #![forbid(unsafe_code)]
 
 pub mod article;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod clock;
 #[cfg(feature = "server")]
 pub mod http;
