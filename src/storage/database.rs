@@ -230,3 +230,38 @@ impl std::fmt::Debug for Phase {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn starts_out_of_order_and_second_starts_are_refused() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let database = Database::new(directory.path().join("test.db"), &[], Options::default());
+        let spawner = Spawner::standalone(QUEUE_WRITER);
+        let soon = || Instant::now() + Duration::from_secs(30);
+        assert!(matches!(database.start_writer(&spawner), Err(OpenError::NotOpen)));
+        database.start_storage().expect("a first start");
+        assert!(matches!(database.start_storage(), Err(OpenError::AlreadyStarted)));
+        database.start_writer(&spawner).expect("a first start");
+        assert!(matches!(database.start_writer(&spawner), Err(OpenError::AlreadyStarted)));
+        database.close(soon()).expect("a stop");
+        assert!(matches!(database.start_storage(), Err(OpenError::Stopped)));
+        assert!(database.start_writer(&spawner).is_err());
+        database.close(soon()).expect("a second stop");
+    }
+
+    #[test]
+    fn a_start_that_failed_may_be_tried_again() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let missing = directory.path().join("missing");
+        let database = Database::new(missing.join("test.db"), &[], Options::default());
+        assert!(database.start_storage().is_err());
+        std::fs::create_dir(&missing).expect("a directory");
+        database.start_storage().expect("a start");
+        database.close(Instant::now() + Duration::from_secs(30)).expect("a stop");
+    }
+}

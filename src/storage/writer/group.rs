@@ -118,6 +118,8 @@ impl Writer {
 
     fn attempt_on(&mut self, writable: &Writable, mode: Mode, may_grow: bool) -> Attempt {
         let Writable { connection, guard } = writable;
+        #[cfg(test)]
+        self.inbox.shared.injected.set_up(connection);
         let tx = match self.begin(connection) {
             Ok(tx) => tx,
             Err(end) => return end,
@@ -209,13 +211,8 @@ impl Writer {
     }
 
     fn commit(&mut self, connection: &Connection, guard: &Guard) -> Attempt {
-        #[cfg(test)]
-        self.inbox.shared.injected.before_commit();
         let began = Instant::now();
-        let committed = guard.committing(|| connection.execute_batch("COMMIT"));
-        #[cfg(test)]
-        let committed = self.inbox.shared.injected.after_commit(committed);
-        let Err(error) = committed else {
+        let Err(error) = self.commit_now(connection, guard) else {
             let took = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
             self.inbox.shared.counters.committed(self.group.len(), took);
             return Attempt::Committed;
@@ -227,6 +224,14 @@ impl Writer {
             ErrorCode::DiskFull | ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => Attempt::Failed(fault),
             _ => Attempt::InDoubt(fault),
         }
+    }
+
+    pub(super) fn commit_now(&self, connection: &Connection, guard: &Guard) -> rusqlite::Result<()> {
+        let commit = || guard.committing(|| connection.execute_batch("COMMIT"));
+        #[cfg(test)]
+        return self.inbox.shared.injected.commit(connection, commit);
+        #[cfg(not(test))]
+        commit()
     }
 
     /// Gives each member a transaction of its own, since only COMMIT shows whose writes violate the constraint.

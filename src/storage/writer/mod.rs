@@ -37,6 +37,9 @@ const INBOX_RESERVE: usize = 1_024;
 /// How long the crate's own work waits for a place in an inbox that is full against all expectation.
 const INTERNAL_WAIT: Duration = Duration::from_secs(30);
 
+/// How long before a stop's deadline the writer stops draining, at most (else an eighth of the time).
+const STOP_MARGIN_MAX: Duration = Duration::from_millis(250);
+
 /// Handle to the queue-writer thread. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct QueueWriter {
@@ -218,7 +221,9 @@ impl QueueWriter {
     pub(super) fn stop(&self, deadline: Instant) -> Result<(), BoxError> {
         // First the lock: a start that is under way is over then.
         let mut control = lock(&self.shared.control);
-        self.shared.request_stop(Some(deadline));
+        // The writer gives up a little earlier, so that it is gone in time.
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.shared.request_stop(Some(deadline - (left / 8).min(STOP_MARGIN_MAX)));
         let Some(running) = &control.thread else {
             return Ok(());
         };
