@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::CliError;
 use super::settings::DataDir;
 use crate::article::{self, ArticleRepository};
-use crate::outbox::{self, Relay, RelayError};
+use crate::outbox;
 use crate::queue::SqliteWriter;
 use crate::service::ArticleService;
 use crate::sinks::search::{SearchIndex, SearchOptions};
@@ -39,14 +39,6 @@ impl App {
         let database = Database::open(&path, COMPONENTS, Options::default())
             .map_err(|error| CliError::failed(format!("{}: {error}", path.display())))?;
         Ok(Self::over(dir, database))
-    }
-
-    /// The relay with every handler of the program.
-    ///
-    /// # Errors
-    /// None that could happen: the names are fixed and differ.
-    pub(super) fn relay(&self) -> Result<Relay, RelayError> {
-        Relay::builder(&self.database).handler("search", self.search.clone()).build()
     }
 
     /// Writes what was accepted and closes the database.
