@@ -11,6 +11,8 @@
 
 mod change;
 mod html;
+#[cfg(feature = "sinks")]
+pub mod render;
 pub mod search;
 mod source;
 
