@@ -9,6 +9,8 @@
 //!
 //! `search` needs nothing but SQLite; `render`, `cache` and `cdn` come with the cargo feature `sinks`.
 
+#[cfg(feature = "sinks")]
+pub mod cache;
 mod change;
 mod html;
 #[cfg(feature = "sinks")]
