@@ -1,9 +1,13 @@
 //! Events: what a caller inserts and what a handler receives.
 
+use std::fmt;
+
 use rusqlite::Transaction;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
+
+use super::sql;
 
 /// Longest `event_type`, `event_key`, `correlation_id` and `causation_id`, in bytes.
 pub const MAX_NAME_BYTES: usize = 512;
@@ -112,6 +116,23 @@ impl NewEvent {
         self.occurred_at = Some(ms);
         self
     }
+
+    /// The event as a handler would receive it at log position `id`, on its first call: for tests of handlers.
+    #[must_use]
+    pub fn into_event(self, id: i64) -> Event {
+        Event {
+            id,
+            event_id: self.event_id,
+            event_type: self.event_type,
+            key: self.key,
+            payload: self.payload,
+            correlation_id: self.correlation_id,
+            causation_id: self.causation_id,
+            occurred_at: self.occurred_at.unwrap_or(0),
+            attempts: 0,
+            replays: 0,
+        }
+    }
 }
 
 /// Why an event was not inserted. Nothing was written.
@@ -136,6 +157,84 @@ pub enum InsertError {
 /// # Errors
 /// [`InsertError::Invalid`] before anything is written; [`InsertError::Sqlite`] as SQLite reports it.
 pub fn insert(tx: &Transaction<'_>, event: &NewEvent) -> Result<i64, InsertError> {
-    let _ = (tx, event);
-    todo!()
+    check(event)?;
+    let mut statement = tx.prepare_cached(sql::INSERT_EVENT)?;
+    statement.execute((
+        &event.event_id,
+        &event.event_type,
+        &event.key,
+        &event.payload,
+        &event.correlation_id,
+        &event.causation_id,
+        event.occurred_at,
+    ))?;
+    Ok(tx.last_insert_rowid())
+}
+
+fn check(event: &NewEvent) -> Result<(), InsertError> {
+    check_name("event_id", &event.event_id)?;
+    check_name("event_type", &event.event_type)?;
+    let optional =
+        [("key", &event.key), ("correlation_id", &event.correlation_id), ("causation_id", &event.causation_id)];
+    for (field, value) in optional {
+        if let Some(value) = value {
+            check_name(field, value)?;
+        }
+    }
+    if event.payload.len() > MAX_PAYLOAD_BYTES {
+        return Err(InsertError::Invalid {
+            field: "payload",
+            reason: format!(
+                "is {} bytes, at most {MAX_PAYLOAD_BYTES} are allowed: store the bulk elsewhere and send its id",
+                event.payload.len()
+            ),
+        });
+    }
+    serde_json::from_str::<serde::de::IgnoredAny>(&event.payload)
+        .map_err(|error| InsertError::Invalid { field: "payload", reason: format!("is not JSON: {error}") })?;
+    Ok(())
+}
+
+fn check_name(field: &'static str, value: &str) -> Result<(), InsertError> {
+    let reason = if value.is_empty() {
+        "is empty".to_owned()
+    } else if value.len() > MAX_NAME_BYTES {
+        format!("is {} bytes, at most {MAX_NAME_BYTES} are allowed", value.len())
+    } else if value.contains('\0') {
+        "holds a NUL character".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(InsertError::Invalid { field, reason })
+}
+
+impl fmt::Display for InsertError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid { field, reason } => write!(f, "event not inserted: {field} {reason}"),
+            Self::Sqlite(error) => write!(f, "event not inserted: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for InsertError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Invalid { .. } => None,
+            Self::Sqlite(error) => Some(error),
+        }
+    }
+}
+
+/// A payload that has no JSON form.
+impl From<serde_json::Error> for InsertError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Invalid { field: "payload", reason: format!("has no JSON form: {error}") }
+    }
+}
+
+impl From<rusqlite::Error> for InsertError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
 }

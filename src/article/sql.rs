@@ -1,0 +1,172 @@
+//! Every SQL text of this module, so that a test can walk them.
+
+use super::{Kind, Status};
+
+pub(super) const INSERT_ARTICLE: &str = "\
+    INSERT INTO articles (id, kind, status, slug, title, version, created_at, updated_at, content) \
+    VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8) ON CONFLICT DO NOTHING";
+pub(super) const INSERT_TAG: &str =
+    "INSERT INTO article_tags (article_id, tag, position, label) VALUES (?1, ?2, ?3, ?4)";
+pub(super) const DELETE_TAGS: &str = "DELETE FROM article_tags WHERE article_id = ?1";
+
+/// Leaves the columns alone that stand in an index.
+pub(super) const UPDATE_TEXT: &str = "\
+    UPDATE articles SET title = ?3, version = version + 1, updated_at = ?4, content = ?5 WHERE id = ?1 AND version = ?2";
+pub(super) const UPDATE_ALL: &str = "\
+    UPDATE articles SET title = ?3, version = version + 1, updated_at = ?4, content = ?5, \
+    kind = ?6, status = ?7, slug = ?8, created_at = ?9 WHERE id = ?1 AND version = ?2";
+pub(super) const DELETE_ARTICLE: &str = "DELETE FROM articles WHERE id = ?1 AND version = ?2";
+
+pub(super) const ARTICLE_BY_SLUG: &str = "\
+    SELECT id, kind, status, slug, title, version, created_at, updated_at, content FROM articles WHERE slug = ?1";
+pub(super) const ARTICLE_BY_ID: &str = "\
+    SELECT id, kind, status, slug, title, version, created_at, updated_at, content FROM articles WHERE id = ?1";
+pub(super) const TAGS_OF: &str = "SELECT label FROM article_tags WHERE article_id = ?1 ORDER BY position";
+pub(super) const HAS_SLUG: &str = "SELECT 1 FROM articles WHERE slug = ?1";
+pub(super) const HAS_ID: &str = "SELECT 1 FROM articles WHERE id = ?1";
+
+pub(super) const HAS_EVENT: &str = "SELECT 1 FROM event_outbox WHERE event_id = ?1";
+
+pub(super) const SOURCE: &str = "SELECT article_id, hash, version FROM article_sources WHERE source = ?1";
+pub(super) const PUT_SOURCE: &str = "\
+    INSERT INTO article_sources (source, article_id, hash, version, imported_at) VALUES (?1, ?2, ?3, ?4, ?5) \
+    ON CONFLICT (source) DO UPDATE SET article_id = ?2, hash = ?3, version = ?4, imported_at = ?5";
+
+pub(super) const ARTICLES_AFTER: &str = "\
+    SELECT id, kind, status, slug, title, version, created_at, updated_at, content FROM articles \
+    WHERE id > ?1 ORDER BY id LIMIT ?2";
+pub(super) const STAMPS_AFTER: &str = "SELECT id, version, updated_at FROM articles WHERE id > ?1 ORDER BY id LIMIT ?2";
+pub(super) const NEWEST_EVENT: &str = "SELECT id, event_id FROM event_outbox ORDER BY id DESC LIMIT 1";
+/// The sequence outlives the rows that retention removes.
+pub(super) const EVENT_SEQUENCE: &str = "SELECT seq FROM sqlite_sequence WHERE name = 'event_outbox'";
+pub(super) const NEWEST_ARTICLE: &str = "SELECT max(id) FROM articles";
+
+/// The label is the one that the oldest article with the tag gave it (a bare column beside `min` comes from its row).
+pub(super) const TAG_COUNTS: &str = "\
+    SELECT tag, label, count(*), min(article_id) FROM article_tags GROUP BY tag ORDER BY tag";
+pub(super) const TAG_COUNTS_OF_STATUS: &str = "\
+    SELECT tag, label, count(*), min(article_id) FROM article_tags CROSS JOIN articles ON id = article_id \
+    WHERE status = ?1 GROUP BY tag ORDER BY tag";
+
+/// Every constant above. The lists are made by [`list`] and [`count`].
+#[cfg(test)]
+pub(super) const ALL: &[&str] = &[
+    INSERT_ARTICLE,
+    INSERT_TAG,
+    DELETE_TAGS,
+    UPDATE_TEXT,
+    UPDATE_ALL,
+    DELETE_ARTICLE,
+    ARTICLE_BY_SLUG,
+    ARTICLE_BY_ID,
+    TAGS_OF,
+    HAS_SLUG,
+    STAMPS_AFTER,
+    HAS_ID,
+    HAS_EVENT,
+    SOURCE,
+    PUT_SOURCE,
+    ARTICLES_AFTER,
+    NEWEST_EVENT,
+    EVENT_SEQUENCE,
+    NEWEST_ARTICLE,
+    TAG_COUNTS,
+    TAG_COUNTS_OF_STATUS,
+];
+
+/// One page of a list, newest first: parameters are limit, offset and, with `tagged`, the tag's key.
+///
+/// Each status and kind is a branch of its own that the index delivers in order; SQLite merges the branches without
+/// sorting. By tag, the tag's articles are looked up and sorted.
+pub(super) fn list(status: Option<Status>, kind: Option<Kind>, tagged: bool) -> String {
+    const COLUMNS: &str = "id, kind, status, slug, title, version, created_at, updated_at";
+    if tagged {
+        let filter = filters(status, kind);
+        return format!(
+            "SELECT {COLUMNS} FROM article_tags CROSS JOIN articles ON id = article_id WHERE tag = ?3{filter} \
+             ORDER BY created_at DESC, id DESC LIMIT ?1 OFFSET ?2"
+        );
+    }
+    let branch = |(status, kind)| {
+        format!(
+            "SELECT {COLUMNS} FROM articles INDEXED BY articles_newest WHERE status = '{status}' AND kind = '{kind}'"
+        )
+    };
+    let branches: Vec<String> = pairs(status, kind).map(branch).collect();
+    format!("{} ORDER BY created_at DESC, id DESC LIMIT ?1 OFFSET ?2", branches.join(" UNION ALL "))
+}
+
+/// How many articles [`list`] runs over: the parameter is, with `tagged`, the tag's key.
+pub(super) fn count(status: Option<Status>, kind: Option<Kind>, tagged: bool) -> String {
+    let filter = filters(status, kind);
+    if tagged {
+        format!("SELECT count(*) FROM article_tags CROSS JOIN articles ON id = article_id WHERE tag = ?1{filter}")
+    } else {
+        format!("SELECT count(*) FROM articles WHERE true{filter}")
+    }
+}
+
+fn filters(status: Option<Status>, kind: Option<Kind>) -> String {
+    let status = status.map_or_else(String::new, |status| format!(" AND status = '{status}'"));
+    let kind = kind.map_or_else(String::new, |kind| format!(" AND kind = '{kind}'"));
+    status + &kind
+}
+
+fn pairs(status: Option<Status>, kind: Option<Kind>) -> impl Iterator<Item = (Status, Kind)> {
+    let kinds =
+        move |status| Kind::ALL.iter().filter(move |k| kind.is_none_or(|kind| kind == **k)).map(move |k| (status, *k));
+    Status::ALL.iter().filter(move |s| status.is_none_or(|status| status == **s)).flat_map(move |s| kinds(*s))
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use super::*;
+
+    fn database() -> Connection {
+        let conn = Connection::open_in_memory().unwrap();
+        for component in [crate::outbox::COMPONENT, crate::article::COMPONENT] {
+            component.migrations.iter().for_each(|migration| conn.execute_batch(migration).unwrap());
+        }
+        conn
+    }
+
+    fn plan(conn: &Connection, sql: &str) -> String {
+        let mut explain = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let parameters = vec![rusqlite::types::Null; explain.parameter_count()];
+        let lines = explain.query_map(rusqlite::params_from_iter(parameters), |row| row.get::<_, String>(3)).unwrap();
+        lines.collect::<rusqlite::Result<Vec<_>>>().unwrap().join("; ")
+    }
+
+    #[test]
+    fn no_statement_scans_what_grows() {
+        let conn = database();
+        // One row, the first entry of an index, and tables that are summed up as a whole.
+        let may_scan = [EVENT_SEQUENCE, NEWEST_ARTICLE, NEWEST_EVENT, TAG_COUNTS, TAG_COUNTS_OF_STATUS];
+        for sql in ALL {
+            let plan = plan(&conn, sql);
+            assert!(may_scan.contains(sql) || !plan.contains("SCAN"), "{sql}: {plan}");
+            // An article has at most twenty tags.
+            assert!(*sql == TAGS_OF || !plan.contains("TEMP B-TREE"), "{sql}: {plan}");
+        }
+    }
+
+    #[test]
+    fn lists_come_sorted_from_the_index() {
+        let conn = database();
+        let statuses = [None, Some(Status::Draft), Some(Status::Published)];
+        for (status, kind) in statuses.iter().flat_map(|s| [None, Some(Kind::Post), Some(Kind::Page)].map(|k| (*s, k)))
+        {
+            let list_plan = plan(&conn, &list(status, kind, false));
+            assert!(
+                !list_plan.contains("TEMP B-TREE") && !list_plan.contains("SCAN"),
+                "{status:?} {kind:?}: {list_plan}"
+            );
+            let count_plan = plan(&conn, &count(status, kind, false));
+            assert!(count_plan.contains("COVERING INDEX"), "{status:?} {kind:?}: {count_plan}");
+            let tag_plan = plan(&conn, &list(status, kind, true)) + &plan(&conn, &count(status, kind, true));
+            assert!(!tag_plan.contains("SCAN"), "{status:?} {kind:?}: {tag_plan}");
+        }
+    }
+}

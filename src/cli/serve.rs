@@ -1,0 +1,102 @@
+//! `serve`: the services in their order, from the start to the exit code.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::app::App;
+use super::delivery::Delivery;
+use super::import::{self, Source};
+use super::settings::DataDir;
+use super::{CliError, ServeArgs, exit};
+use crate::article::ListQuery;
+use crate::http::engine::{Engine, EngineOptions};
+use crate::lifecycle::{BoxError, Handle, Manager, ManagerOptions, StartError};
+
+/// Serves until a signal or a failure. The exit code is 0 only for a clean stop that was asked for.
+pub(super) fn run(
+    data: &Path,
+    args: &ServeArgs,
+    on_signals: &dyn Fn(&Handle) -> Result<(), BoxError>,
+) -> Result<u8, CliError> {
+    let seed = args.seed.as_deref().map(|path| Source::open(path, None)).transpose().map_err(CliError::Failed)?;
+    let dir = DataDir::create(data).map_err(CliError::Failed)?;
+    let app = App::new(&dir);
+    let mut manager = Manager::new(ManagerOptions::default());
+    let engine = Arc::new(engine(&app, args.addr, &manager.handle()));
+    register(&mut manager, &app, engine.clone()).map_err(failed)?;
+    on_signals(&manager.handle()).map_err(failed)?;
+
+    match manager.start() {
+        Ok(()) => {}
+        Err(StartError::Stopped(outcome)) => return Ok(outcome.exit_code()),
+        Err(error) => return Err(CliError::failed(error.to_string())),
+    }
+    if let Some(source) = &seed
+        && let Err(error) = plant(&app, source)
+    {
+        manager.stop("the seed could not be imported");
+        return Err(error);
+    }
+    if let Some(addr) = engine.local_addr() {
+        // Whoever started this may have closed stdout; that is no reason not to serve.
+        let _ = announce(addr, data);
+    }
+    let cause = manager.wait();
+    let outcome = manager.stop(cause.to_string());
+    if outcome.is_clean() { Ok(exit::OK) } else { Err(CliError::failed(outcome.to_string())) }
+}
+
+/// Start order; the stop is the reverse.
+fn register(manager: &mut Manager, app: &App, engine: Arc<Engine>) -> Result<(), BoxError> {
+    manager.register(app.database.storage_service())?;
+    manager.register(app.database.writer_service())?;
+    manager.register(Delivery::new(app)?)?;
+    manager.register(engine)?;
+    Ok(())
+}
+
+fn engine(_app: &App, addr: SocketAddr, _handle: &Handle) -> Engine {
+    let options = EngineOptions { addr, ..EngineOptions::default() };
+    let handler =
+        |_| crate::http::engine::Response::text(crate::http::engine::StatusCode::NOT_FOUND, "no routes yet\n");
+    Engine::new(options, Arc::new(handler))
+}
+
+/// Imports `source` if no article was ever stored.
+fn plant(app: &App, source: &Source) -> Result<(), CliError> {
+    let all = ListQuery { limit: 1, status: None, ..ListQuery::default() };
+    if app.articles.list(&all).map_err(failed)?.total > 0 {
+        return Ok(());
+    }
+    let report = import::import(app, source)?;
+    println!("{report}");
+    Ok(())
+}
+
+fn announce(addr: SocketAddr, data: &Path) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let data = data.display();
+    writeln!(
+        out,
+        "\
+vayu-articles serves http://{addr}/ from {data}
+
+Open that address in a browser, or try in another terminal:
+  curl 'http://{addr}/api/v1/search?q=outbox'
+  curl -i http://{addr}/api/v1/articles -H 'Content-Type: application/json' \\
+    -d '{{\"title\": \"My first post\", \"content\": \"Hello, *outbox*.\", \"tags\": [\"hello\"]}}'
+  curl http://{addr}/api/v1/articles/my-first-post
+  curl -X DELETE http://{addr}/api/v1/articles/my-first-post
+  vayu-articles outbox stats --data {data}
+
+Ctrl-C stops it."
+    )?;
+    out.flush()
+}
+
+fn failed(error: impl Display) -> CliError {
+    CliError::failed(error.to_string())
+}

@@ -1,0 +1,190 @@
+//! Every SQL statement of the outbox, in one place. A test walks [`ALL`] with EXPLAIN QUERY PLAN.
+//!
+//! States are literals, since a bound parameter cannot use a partial index; the list of the open states is always
+//! written the way the index `deliveries_open` writes it, for the same reason.
+
+/// Declares the statements and the list that the plan test walks.
+macro_rules! statements {
+    ($($(#[$doc:meta])* $name:ident = $text:expr;)*) => {
+        $($(#[$doc])* pub(super) const $name: &str = $text;)*
+        #[cfg(test)]
+        pub(super) const ALL: &[(&str, &str)] = &[$((stringify!($name), $name)),*];
+    };
+}
+
+statements! {
+    INSERT_EVENT = "INSERT INTO event_outbox \
+        (event_id, event_type, event_key, payload, correlation_id, causation_id, occurred_at) \
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, coalesce(?7, CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)))";
+
+    // --- reading the log -------------------------------------------------------------------------------------------
+    HAS_EXCEPTIONS = "SELECT EXISTS (SELECT 1 FROM deliveries WHERE state = 'retry' AND handler = ?1) \
+        OR EXISTS (SELECT 1 FROM deliveries WHERE state = 'waiting' AND handler = ?1) \
+        OR EXISTS (SELECT 1 FROM deliveries WHERE state = 'parked' AND handler = ?1) \
+        OR EXISTS (SELECT 1 FROM deliveries WHERE state = 'dead_letter' AND handler = ?1) \
+        OR EXISTS (SELECT 1 FROM deliveries WHERE state = 'discarded' AND handler = ?1 AND outbox_id > ?2) \
+        OR EXISTS (SELECT 1 FROM deliveries WHERE state = 'done' AND handler = ?1 AND outbox_id > ?2)";
+    /// The log after a position, for a handler without exceptions. Too large a payload is not loaded.
+    READ_LOG = "SELECT id, event_id, event_type, event_key, \
+        CASE WHEN octet_length(payload) <= ?3 THEN payload END, correlation_id, causation_id, occurred_at, \
+        0, 0, 0 \
+        FROM event_outbox WHERE id > ?1 ORDER BY id LIMIT ?2";
+    /// The same with what the handler's exceptions say: has it a row, is its key blocked, is a dead letter below it.
+    READ_LOG_CHECKED = "SELECT e.id, e.event_id, e.event_type, e.event_key, \
+        CASE WHEN octet_length(e.payload) <= ?3 THEN e.payload END, e.correlation_id, e.causation_id, e.occurred_at, \
+        EXISTS (SELECT 1 FROM deliveries d WHERE d.outbox_id = e.id AND d.handler = ?4), \
+        EXISTS (SELECT 1 FROM deliveries d WHERE d.handler = ?4 AND d.event_key = e.event_key \
+            AND d.outbox_id < e.id AND d.state IN ('retry', 'waiting', 'parked')), \
+        EXISTS (SELECT 1 FROM deliveries d WHERE d.handler = ?4 AND d.event_key = e.event_key \
+            AND d.outbox_id < e.id AND d.state = 'dead_letter' AND d.superseded_by IS NULL) \
+        FROM event_outbox e WHERE e.id > ?1 ORDER BY e.id LIMIT ?2";
+    /// Newest first, to find the last event a lane has behind it.
+    READ_BACK = "SELECT id, event_id, event_type FROM event_outbox WHERE id <= ?1 ORDER BY id DESC LIMIT ?2";
+    LAST_ID = "SELECT coalesce(max(id), 0) FROM event_outbox";
+
+    // --- reading exceptions ----------------------------------------------------------------------------------------
+    READ_DUE = "SELECT outbox_id, event_key, state, attempts, crashes, replays, superseded_by, payload, \
+        octet_length(payload) FROM deliveries \
+        WHERE handler = ?1 AND state = 'retry' AND next_attempt_at <= ?2 ORDER BY next_attempt_at, outbox_id LIMIT ?3";
+    /// Beyond the longest backoff: the clock was set back since.
+    READ_STRANDED = "SELECT outbox_id, event_key, state, attempts, crashes, replays, superseded_by, payload, \
+        octet_length(payload) FROM deliveries \
+        WHERE handler = ?1 AND state = 'retry' AND next_attempt_at > ?2 ORDER BY next_attempt_at, outbox_id LIMIT ?3";
+    READ_CRASHED = "SELECT outbox_id, event_key, state, attempts, crashes, replays, superseded_by, payload, \
+        octet_length(payload) FROM deliveries \
+        WHERE handler = ?1 AND crashes > 0 AND state = 'retry' ORDER BY outbox_id LIMIT ?2";
+    /// What waits behind a head, in order.
+    READ_WAITING = "SELECT outbox_id, event_key, state, attempts, crashes, replays, superseded_by, payload, \
+        octet_length(payload) FROM deliveries \
+        WHERE handler = ?1 AND event_key = ?2 AND outbox_id > ?3 AND state IN ('retry', 'waiting', 'parked') \
+        ORDER BY outbox_id LIMIT ?4";
+    READ_EVENT = "SELECT id, event_id, event_type, event_key, \
+        CASE WHEN octet_length(payload) <= ?2 THEN payload END, correlation_id, causation_id, occurred_at, \
+        0, 0, 0 \
+        FROM event_outbox WHERE id = ?1";
+
+    // --- lanes -----------------------------------------------------------------------------------------------------
+    READ_LANE = "SELECT owner, held, cursor, single_step_to, running_id, paused_until, outage_since FROM lanes \
+        WHERE handler = ?1";
+    NEW_LANE = "INSERT INTO lanes (handler, event_types, on_dead_letter, cursor) VALUES (?1, ?2, ?3, \
+        CASE WHEN ?4 THEN coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'event_outbox'), 0) ELSE 0 END) \
+        ON CONFLICT DO NOTHING";
+    TAKE_LANE = "UPDATE lanes SET owner = ?2, owned_since = ?3, event_types = ?4, on_dead_letter = ?5, \
+        single_step_to = ?6, running_id = NULL, \
+        paused_until = NULL, pause_reason = NULL, outage_since = NULL WHERE handler = ?1";
+    GIVE_UP_LANE = "UPDATE lanes SET owner = NULL, owned_since = NULL, running_id = NULL \
+        WHERE handler = ?1 AND owner = ?2";
+    /// The row a number of places after a position, or the last one.
+    SINGLE_STEP_END = "SELECT max(id) FROM (SELECT id FROM event_outbox WHERE id > ?1 ORDER BY id LIMIT ?2)";
+    LANES_OF_OWNER = "SELECT count(*) FROM lanes WHERE owner = ?1";
+    MOVE_CURSOR = "UPDATE lanes SET cursor = ?4, running_id = ?5 WHERE handler = ?1 AND owner = ?2 AND cursor = ?3";
+    SET_PAUSE = "UPDATE lanes SET paused_until = ?2, pause_reason = ?3, outage_since = ?4 WHERE handler = ?1";
+    END_SINGLE_STEP = "UPDATE lanes SET single_step_to = NULL WHERE handler = ?1";
+
+    // --- writing exceptions ----------------------------------------------------------------------------------------
+    OPEN_BELOW = "SELECT EXISTS (SELECT 1 FROM deliveries WHERE handler = ?1 AND event_key = ?2 \
+        AND outbox_id < ?3 AND state IN ('retry', 'waiting', 'parked'))";
+    /// A row that is there already is an operator's doing and stands.
+    NEW_EXCEPTION = "INSERT INTO deliveries (outbox_id, handler, event_key, state, attempts, next_attempt_at, reason, \
+        history, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9) ON CONFLICT DO NOTHING";
+    /// Only if the row is still what the run began with; a waiting one may have become due meanwhile.
+    CLOSE_DONE = "UPDATE deliveries SET state = 'done', crashes = 0, next_attempt_at = NULL, updated_at = ?6 \
+        WHERE outbox_id = ?1 AND handler = ?2 AND replays = ?4 AND payload IS ?5 \
+        AND (state = ?3 OR (?3 = 'waiting' AND state = 'retry'))";
+    DELETE_DONE = "DELETE FROM deliveries \
+        WHERE outbox_id = ?1 AND handler = ?2 AND replays = ?4 AND payload IS ?5 \
+        AND (state = ?3 OR (?3 = 'waiting' AND state = 'retry')) AND history = '[]' AND outbox_id <= ?6";
+    FAIL_ROW = "UPDATE deliveries SET state = ?6, attempts = ?7, crashes = 0, next_attempt_at = ?8, reason = ?9, \
+        history = ?10, updated_at = ?11 \
+        WHERE outbox_id = ?1 AND handler = ?2 AND replays = ?4 AND payload IS ?5 \
+        AND (state = ?3 OR (?3 = 'waiting' AND state = 'retry'))";
+    READ_HISTORY = "SELECT history FROM deliveries WHERE outbox_id = ?1 AND handler = ?2";
+    LOWEST_OPEN = "SELECT outbox_id, state FROM deliveries WHERE handler = ?1 AND event_key = ?2 \
+        AND state IN ('retry', 'waiting', 'parked') ORDER BY outbox_id LIMIT 1";
+    MAKE_DUE = "UPDATE deliveries SET state = 'retry', next_attempt_at = ?3, updated_at = ?3 \
+        WHERE outbox_id = ?1 AND handler = ?2";
+    SUPERSEDE_DEAD = "UPDATE deliveries SET superseded_by = ?3, updated_at = ?4 WHERE handler = ?1 AND event_key = ?2 \
+        AND outbox_id < ?3 AND state = 'dead_letter' AND superseded_by IS NULL";
+    SUPERSEDE_REPLAYED = "UPDATE deliveries SET superseded_by = ?3, updated_at = ?4 \
+        WHERE handler = ?1 AND event_key = ?2 AND outbox_id < ?3 \
+        AND state IN ('retry', 'waiting', 'parked') AND replays > 0 AND superseded_by IS NULL";
+    READ_KEY = "SELECT event_key FROM deliveries WHERE outbox_id = ?1 AND handler = ?2";
+    READ_CRASHES = "SELECT crashes, state FROM deliveries WHERE outbox_id = ?1 AND handler = ?2";
+    NEW_CRASHED = "INSERT INTO deliveries (outbox_id, handler, event_key, state, crashes, next_attempt_at, reason, \
+        history, created_at, updated_at) \
+        SELECT id, ?2, CASE WHEN typeof(event_key) = 'text' THEN event_key END, 'retry', 1, ?3, ?4, ?5, ?3, ?3 \
+        FROM event_outbox WHERE id = ?1";
+    COUNT_CRASH = "UPDATE deliveries SET crashes = ?3, state = ?4, next_attempt_at = ?5, reason = ?6, history = ?7, \
+        updated_at = ?8 WHERE outbox_id = ?1 AND handler = ?2";
+
+    // --- retention -------------------------------------------------------------------------------------------------
+    /// Rows that every lane has passed, in order.
+    OLD_ROWS = "SELECT id, occurred_at FROM event_outbox \
+        WHERE id > ?1 AND id <= (SELECT min(cursor) FROM lanes) ORDER BY id LIMIT ?2";
+    HAS_LIVE_EXCEPTION = "SELECT EXISTS (SELECT 1 FROM deliveries \
+        WHERE outbox_id = ?1 AND state <> 'done' AND state <> 'discarded')";
+    DELETE_EXCEPTIONS = "DELETE FROM deliveries WHERE outbox_id = ?1";
+    DELETE_EVENT = "DELETE FROM event_outbox WHERE id = ?1";
+
+    // --- the operator ----------------------------------------------------------------------------------------------
+    /// A scan on purpose: one row per handler.
+    LIST_LANES = "SELECT handler, event_types, on_dead_letter, held, cursor, owner, owned_since, paused_until, \
+        pause_reason, outage_since FROM lanes ORDER BY handler";
+    LAG = "SELECT count(*) FROM (SELECT 1 FROM event_outbox WHERE id > ?1 LIMIT 100000)";
+    OLDEST_PENDING = "SELECT occurred_at FROM event_outbox WHERE id > ?1 ORDER BY id LIMIT 1";
+    COUNT_EXCEPTIONS = "SELECT state, handler, count(*) FROM deliveries GROUP BY state, handler";
+    LIST_OF_HANDLER = "SELECT outbox_id, handler, event_key, state, attempts, crashes, replays, next_attempt_at, superseded_by, reason, \
+        history, created_at, updated_at \
+        FROM deliveries WHERE state = ?1 AND handler = ?2 AND outbox_id > ?3 ORDER BY outbox_id LIMIT ?4";
+    LIST_ALL = "SELECT outbox_id, handler, event_key, state, attempts, crashes, replays, next_attempt_at, superseded_by, reason, \
+        history, created_at, updated_at \
+        FROM deliveries WHERE state = ?1 AND (handler, outbox_id) > (?2, ?3) ORDER BY handler, outbox_id LIMIT ?4";
+    EXCEPTIONS_OF_EVENT = "SELECT outbox_id, handler, event_key, state, attempts, crashes, replays, next_attempt_at, superseded_by, reason, \
+        history, created_at, updated_at \
+        FROM deliveries WHERE outbox_id = ?1 ORDER BY handler";
+    READ_EXCEPTION = "SELECT outbox_id, handler, event_key, state, attempts, crashes, replays, next_attempt_at, superseded_by, reason, \
+        history, created_at, updated_at \
+        FROM deliveries WHERE outbox_id = ?1 AND handler = ?2";
+    ID_OF_EVENT = "SELECT id FROM event_outbox WHERE event_id = ?1";
+    TRACE = "SELECT id FROM event_outbox WHERE correlation_id = ?1 ORDER BY id LIMIT ?2";
+    /// What else is open of a key waits for the replayed row.
+    OPEN_ROWS_WAIT = "UPDATE deliveries SET state = 'waiting', next_attempt_at = NULL, updated_at = ?3 \
+        WHERE handler = ?1 AND event_key = ?2 AND state IN ('retry', 'waiting', 'parked')";
+    REPLAY_ROW = "UPDATE deliveries SET state = ?3, next_attempt_at = ?4, crashes = ?5, history = ?6, updated_at = ?7, \
+        attempts = 0, replays = replays + 1, superseded_by = NULL \
+        WHERE outbox_id = ?1 AND handler = ?2";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ALL;
+
+    /// Statements that read a whole small table on purpose: one row per handler, or the statistics over exceptions.
+    const SMALL_SCANS: [&str; 4] =
+        ["lanes", "sqlite_sequence", "deliveries USING COVERING INDEX deliveries_state", "CONSTANT ROW"];
+
+    #[test]
+    fn case_c48_every_statement_uses_an_index_or_a_range_of_the_primary_key() {
+        let connection = rusqlite::Connection::open_in_memory().unwrap();
+        for migration in super::super::COMPONENT.migrations {
+            connection.execute_batch(migration).unwrap();
+        }
+        for (name, text) in ALL {
+            let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
+            let parameters = vec![rusqlite::types::Null; statement.parameter_count()];
+            let plan: Vec<String> = statement
+                .query_map(rusqlite::params_from_iter(parameters), |row| row.get(3))
+                .unwrap()
+                .collect::<Result<_, _>>()
+                .unwrap();
+            for step in &plan {
+                assert!(!step.contains("TEMP B-TREE"), "{name}: {plan:#?}");
+                let whole_table = step.strip_prefix("SCAN ").is_some_and(|what| {
+                    let a_subquery = what.starts_with('(');
+                    !a_subquery && !SMALL_SCANS.iter().any(|allowed| what.starts_with(allowed))
+                });
+                assert!(!whole_table, "{name}: {plan:#?}");
+            }
+        }
+    }
+}

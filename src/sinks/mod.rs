@@ -1,0 +1,21 @@
+//! Handlers that ship with the crate: the search index, the page cache and the CDN purge.
+//!
+//! Each is a [`Handler`](crate::outbox::Handler) over the three article events and holds to the same rules:
+//!
+//! - An event is a hint that an article changed. What a sink stores comes from the article's *current* state, read by
+//!   id through [`ArticleSource`]; so an event that is repeated, late or overtaken by a newer one does no harm.
+//! - Nothing is dropped by comparing log positions; where an order matters, the article's version decides.
+//! - Only published articles reach what the public sees. A draft is treated like an article that does not exist.
+//!
+//! `search` needs nothing but SQLite; `render`, `cache` and `cdn` come with the cargo feature `sinks`.
+
+mod change;
+mod html;
+#[cfg(feature = "sinks")]
+pub mod render;
+pub mod search;
+mod source;
+
+pub use change::article_event_types;
+pub use html::{encode_segment, escape};
+pub use source::ArticleSource;

@@ -1,0 +1,549 @@
+//! Full-text search: an FTS5 index in a file of its own, kept in step with the articles by a lane.
+//!
+//! Shape of the file: `docs` holds per article the last applied version, written in the same transaction as the
+//! article's row in the full-text table; `state` holds the newest event applied. An older or repeated event therefore changes nothing,
+//! and a file that is behind the log, ahead of it, of another database, damaged or absent is noticed when the lane
+//! begins and brought in step from the articles, while searches go on.
+//!
+//! Words are found without regard to case and diacritics. Scripts written without spaces (Chinese, Japanese, Thai, …) are indexed
+//! character by character, so every part of a sentence is found. Characters that are neither letters nor digits
+//! separate words and are not searched for. There is no stemming; a word that ends in `*` finds all that begin with it.
+
+mod file;
+mod index;
+mod readers;
+mod rebuild;
+mod sql;
+mod text;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
+use serde::Serialize;
+
+pub use rebuild::RebuildReport;
+pub use text::{MAX_QUERY_CHARS, MAX_QUERY_WORDS};
+
+use super::change::{Change, article_event_types};
+use super::source::ArticleSource;
+use crate::outbox::{DispatchError, Event, EventFilter, Handler, LaneStart};
+use readers::{NoReader, Readers};
+use rebuild::Standing;
+use text::{HIT_END, HIT_START};
+
+/// Most hits on one page.
+pub const MAX_LIMIT: u32 = 100;
+/// Hits beyond this rank are counted and not listed.
+pub const MAX_RANK: u32 = 10_000;
+
+/// Events in one transaction of the index, at most.
+const BATCH: usize = 256;
+/// SQLite looks at a search's deadline once in so many steps of its machine.
+const STEPS_PER_LOOK: i32 = 10_000;
+
+/// Settings of a [`SearchIndex`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct SearchOptions {
+    /// Read connections, at most (default 4).
+    pub readers: usize,
+    /// Longest wait for a read connection (default 1 s).
+    pub read_wait: Duration,
+    /// Longest time one search may take (default 2 s).
+    pub search_time: Duration,
+    /// Longest time one delivery spends on rebuilding a file that was lost while the lane ran (default 20 s; below
+    /// the handler's time limit). What is then left is done by the next deliveries.
+    pub rebuild_slice: Duration,
+}
+
+impl Default for SearchOptions {
+    fn default() -> Self {
+        Self {
+            readers: 4,
+            read_wait: Duration::from_secs(1),
+            search_time: Duration::from_secs(2),
+            rebuild_slice: Duration::from_secs(20),
+        }
+    }
+}
+
+/// The search index: answers searches, and is the [`Handler`] that keeps it up to date. Cheap to clone.
+#[derive(Clone)]
+pub struct SearchIndex {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    path: PathBuf,
+    source: Arc<dyn ArticleSource>,
+    options: SearchOptions,
+    readers: Readers,
+    /// `None` until first needed, and after the file turned out to be damaged.
+    writer: Mutex<Option<Connection>>,
+    damaged: AtomicBool,
+    closed: AtomicBool,
+}
+
+/// One page of hits, the best first.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct SearchPage {
+    /// The hits of this page.
+    pub items: Vec<Hit>,
+    /// Number of the page, from 1.
+    pub page: u32,
+    /// Most hits on a page.
+    pub limit: u32,
+    /// Hits on all pages.
+    pub total: u64,
+}
+
+/// One article that was found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Hit {
+    /// Article id.
+    pub id: String,
+    /// The article's name in URLs.
+    pub slug: String,
+    /// The title as plain text.
+    pub title: String,
+    /// The title as HTML, hits in `<mark>`.
+    pub title_html: String,
+    /// The best part of the content as HTML, hits in `<mark>`.
+    pub snippet: String,
+    /// The article's tags.
+    pub tags: Vec<String>,
+    /// When the article was made, milliseconds since the Unix epoch.
+    pub created_at: i64,
+    /// The higher the better; comparable within one search only.
+    pub score: f64,
+}
+
+/// Why a search, or work on the index, did not succeed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SearchError {
+    /// The query is too long: shorten it.
+    InvalidQuery {
+        /// Which limit it breaks.
+        reason: String,
+    },
+    /// All read connections stayed in use: try again.
+    Busy,
+    /// The search took longer than allowed: ask for rarer words.
+    TooSlow,
+    /// The index cannot be read or written right now: try again later.
+    Unavailable {
+        /// What is the matter.
+        reason: String,
+    },
+}
+
+impl fmt::Display for SearchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InvalidQuery { reason } => write!(f, "invalid query: {reason}"),
+            Self::Busy => f.write_str("too many searches at once: try again"),
+            Self::TooSlow => f.write_str("the search took too long: use rarer words"),
+            Self::Unavailable { reason } => write!(f, "search is not available, try again later: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for SearchError {}
+
+impl SearchIndex {
+    /// An index in the file `path`, fed from `source`. No I/O happens before the first use; a missing file is created by
+    /// the lane, and finds nothing until then.
+    pub fn new(path: impl AsRef<Path>, source: Arc<dyn ArticleSource>, options: SearchOptions) -> Self {
+        let path = path.as_ref().to_owned();
+        let inner = Inner {
+            readers: Readers::new(&path, options.readers),
+            path,
+            source,
+            options,
+            writer: Mutex::new(None),
+            damaged: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Finds the published articles that hold every word of `query`; see the module's text for what a word is. `page` counts
+    /// from 1 and `limit` is held to 1..=[`MAX_LIMIT`].
+    ///
+    /// A query without a letter or digit finds nothing.
+    ///
+    /// # Errors
+    /// A [`SearchError`]; none because of the characters in `query`.
+    pub fn search(&self, query: &str, page: u32, limit: u32) -> Result<SearchPage, SearchError> {
+        let (page, limit) = (page.max(1), limit.clamp(1, MAX_LIMIT));
+        let mut answer = SearchPage { items: Vec::new(), page, limit, total: 0 };
+        let Some(expression) = text::match_expression(query)? else { return Ok(answer) };
+        let inner = &*self.inner;
+        let deadline = Instant::now() + inner.options.search_time;
+        let found = inner.readers.with(inner.options.read_wait, |connection| {
+            connection.progress_handler(STEPS_PER_LOOK, Some(move || Instant::now() > deadline))?;
+            // One snapshot, so that the count and the hits are of one state.
+            let tx = connection.transaction()?;
+            let total = tx.prepare_cached(sql::COUNT)?.query_row([&expression], count)?;
+            Ok((total, hits(&tx, &expression, page, limit)?))
+        });
+        match found {
+            Ok(Some((total, items))) => (answer.total, answer.items) = (total, items),
+            Ok(None) => {}
+            Err(error) => return Err(inner.search_error(error)),
+        }
+        Ok(answer)
+    }
+
+    /// Articles that can be found.
+    ///
+    /// # Errors
+    /// As [`search`](Self::search).
+    pub fn len(&self) -> Result<u64, SearchError> {
+        let counted = |connection: &mut Connection| connection.query_row(sql::COUNT_DOCS, [], count);
+        match self.inner.readers.with(self.inner.options.read_wait, counted) {
+            Ok(count) => Ok(count.unwrap_or(0)),
+            Err(error) => Err(self.inner.search_error(error)),
+        }
+    }
+
+    /// Whether no article can be found.
+    ///
+    /// # Errors
+    /// As [`search`](Self::search).
+    pub fn is_empty(&self) -> Result<bool, SearchError> {
+        self.len().map(|count| count == 0)
+    }
+
+    /// Indexes every article again, page by page; searches go on, and the lane too.
+    ///
+    /// # Errors
+    /// [`SearchError::Unavailable`]; what is done stays done, and the rest follows at the next start of the lane.
+    pub fn rebuild(&self) -> Result<RebuildReport, SearchError> {
+        let begun = self.inner.write(|tx| {
+            let state = index::read_state(tx)?;
+            Ok(rebuild::start(tx, Standing::Foreign, state.applied.as_ref())?)
+        });
+        begun.and_then(|()| self.inner.finish_rebuild(None)).map_err(SearchError::from)
+    }
+
+    /// Lets FTS5 compare its index with the text it holds.
+    ///
+    /// # Errors
+    /// [`SearchError::Unavailable`] when they differ; the file is then built anew by the lane, or by [`rebuild`](Self::rebuild).
+    pub fn check(&self) -> Result<(), SearchError> {
+        self.inner.write(|tx| Ok(tx.execute(sql::INTEGRITY_CHECK, []).map(drop)?)).map_err(SearchError::from)
+    }
+
+    /// Ends a rebuild under way after its page, and lets none begin: to be called when the program stops, before it waits
+    /// for the lane. Events and searches are still served.
+    pub fn close(&self) {
+        self.inner.closed.store(true, Ordering::SeqCst);
+    }
+}
+
+fn hits(tx: &Transaction<'_>, expression: &str, page: u32, limit: u32) -> rusqlite::Result<Vec<Hit>> {
+    let offset = u64::from(page - 1) * u64::from(limit);
+    if offset >= u64::from(MAX_RANK) {
+        return Ok(Vec::new());
+    }
+    let mut statement = tx.prepare_cached(sql::SEARCH)?;
+    let marks = (HIT_START.to_string(), HIT_END.to_string());
+    let rows = statement.query_map((expression, marks.0, marks.1, limit, offset as i64), |row| {
+        let tags: String = row.get(5)?;
+        Ok(Hit {
+            id: row.get(0)?,
+            slug: row.get(1)?,
+            title: row.get(2)?,
+            title_html: text::highlighted_title(&row.get::<_, String>(3)?),
+            snippet: text::highlighted(&row.get::<_, String>(4)?),
+            tags: serde_json::from_str(&tags).unwrap_or_default(),
+            created_at: row.get(6)?,
+            score: row.get(7)?,
+        })
+    })?;
+    rows.collect()
+}
+
+fn count(row: &rusqlite::Row<'_>) -> rusqlite::Result<u64> {
+    let count: i64 = row.get(0)?;
+    Ok(u64::try_from(count).unwrap_or(0))
+}
+
+impl Handler for SearchIndex {
+    fn handle(&self, event: &Event) -> Result<(), DispatchError> {
+        self.handle_batch(std::slice::from_ref(event))
+    }
+
+    fn handle_batch(&self, events: &[Event]) -> Result<(), DispatchError> {
+        let changes = events.iter().map(Change::of).collect::<Result<Vec<_>, _>>()?;
+        self.inner.build_if_lost()?;
+        let mut done = 0;
+        while done < events.len() {
+            done += self.inner.apply(&changes[done..], &events[done..])?;
+        }
+        Ok(())
+    }
+
+    fn batch_limit(&self) -> usize {
+        BATCH
+    }
+
+    fn filter(&self) -> EventFilter {
+        article_event_types()
+    }
+
+    fn begin(&self, lane: &LaneStart) -> Result<(), DispatchError> {
+        let inner = &*self.inner;
+        let judged = inner.write(|tx| judge(tx, lane, &*inner.source));
+        let standing = match judged {
+            // The file under it was useless and is gone now: judge the new one.
+            Err(Failure::Damaged(_)) => inner.write(|tx| judge(tx, lane, &*inner.source))?,
+            judged => judged?,
+        };
+        if standing != Standing::InStep {
+            log::info!("search index rebuild begins standing={standing:?} cursor={}", lane.cursor);
+            let report = inner.finish_rebuild(None)?;
+            log::info!(
+                "search index rebuild done seen={} written={} removed={}",
+                report.seen,
+                report.written,
+                report.removed
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Finds out how the file stands, and notes a rebuild in it if it needs one.
+fn judge(tx: &Transaction<'_>, lane: &LaneStart, source: &dyn ArticleSource) -> Result<Standing, Failure> {
+    let state = index::read_state(tx)?;
+    if rebuild::resumes(&state, lane) {
+        return Ok(Standing::Behind);
+    }
+    let standing = match rebuild::standing(&state, lane, source)? {
+        // An operator's rebuild that was cut short.
+        Standing::InStep if state.rebuild != 0 => Standing::Foreign,
+        standing => standing,
+    };
+    if standing != Standing::InStep {
+        rebuild::start(tx, standing, lane.last_event.as_ref())?;
+    }
+    if standing == Standing::Foreign {
+        tx.execute(sql::FORGET_APPLIED, [])?;
+    }
+    Ok(standing)
+}
+
+impl Inner {
+    /// Applies as many of the events as go into one transaction; returns their number.
+    fn apply(&self, changes: &[Change], events: &[Event]) -> Result<usize, Failure> {
+        let oldest = events.iter().map(|event| event.id).min();
+        self.write_with(|connection| {
+            // The place in the log cannot tell that the newest transactions were lost if one of them held an event from
+            // before that place (one that was retried). Such a transaction is synced to the disk.
+            let late = oldest <= index::read_state(connection)?.applied.map(|(id, _)| id);
+            connection.pragma_update(None, "synchronous", if late { "FULL" } else { "NORMAL" })?;
+            let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let done = apply_some(&tx, &*self.source, changes, events)?;
+            tx.commit()?;
+            Ok(done)
+        })
+    }
+
+    /// Builds a file that is new or was lost while the lane ran, as far as one slice goes.
+    fn build_if_lost(&self) -> Result<(), Failure> {
+        let state = self.write_with(|connection| Ok(index::read_state(connection)?))?;
+        if state.built {
+            return Ok(());
+        }
+        if state.rebuild == 0 {
+            self.write(|tx| Ok(rebuild::start(tx, Standing::Foreign, None)?))?;
+        }
+        self.finish_rebuild(Some(Instant::now() + self.options.rebuild_slice)).map(drop)
+    }
+
+    fn finish_rebuild(&self, until: Option<Instant>) -> Result<RebuildReport, Failure> {
+        let mut report = RebuildReport::default();
+        loop {
+            if self.closed.load(Ordering::SeqCst) {
+                return Err(Failure::unavailable(
+                    "the search index is being closed; its rebuild goes on at the next start",
+                ));
+            }
+            let ended = self.write(|tx| {
+                let state = index::read_state(tx)?;
+                Ok(state.rebuild == 0 || rebuild::page(tx, &*self.source, &state, &mut report)?)
+            })?;
+            if ended {
+                return Ok(report);
+            }
+            if until.is_some_and(|until| Instant::now() > until) {
+                let reason = "the search index is being rebuilt".to_owned();
+                return Err(Failure::Source(DispatchError::Unavailable { reason, retry_after: Some(Duration::ZERO) }));
+            }
+        }
+    }
+
+    /// Runs `work` in a transaction of the index.
+    fn write<T>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<T, Failure>) -> Result<T, Failure> {
+        self.write_with(|connection| {
+            let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let answer = work(&tx)?;
+            tx.commit()?;
+            Ok(answer)
+        })
+    }
+
+    /// Runs `work` on the write connection, opening it first if need be. A file that turns out to be damaged is set aside.
+    fn write_with<T>(&self, work: impl FnOnce(&mut Connection) -> Result<T, Failure>) -> Result<T, Failure> {
+        let mut writer = self.lock_writer();
+        if self.damaged.swap(false, Ordering::SeqCst) {
+            self.discard_file(&mut writer)?;
+        }
+        let connection = match &mut *writer {
+            Some(connection) => connection,
+            None => writer.insert(file::open_writer(&self.path)?),
+        };
+        match work(connection) {
+            Err(Failure::Sqlite(error)) if file::is_damage(&error) => {
+                log::error!("search index is damaged and is built anew path={} error={error:?}", self.path.display());
+                self.discard_file(&mut writer)?;
+                Err(Failure::Damaged(error.to_string()))
+            }
+            answer => answer,
+        }
+    }
+
+    fn discard_file(&self, writer: &mut MutexGuard<'_, Option<Connection>>) -> Result<(), Failure> {
+        **writer = None;
+        let outcome = file::set_aside(&self.path);
+        self.readers.renew();
+        outcome.inspect_err(|_| self.damaged.store(true, Ordering::SeqCst))
+    }
+
+    fn lock_writer(&self) -> MutexGuard<'_, Option<Connection>> {
+        // A panic in the middle rolled its transaction back; the connection is sound.
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn search_error(&self, error: NoReader) -> SearchError {
+        let error = match error {
+            NoReader::Busy => return SearchError::Busy,
+            NoReader::Sqlite(error) => error,
+        };
+        if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) {
+            return SearchError::TooSlow;
+        }
+        if file::is_damage(&error) {
+            // Only the lane replaces the file: a request must not wait for that.
+            self.damaged.store(true, Ordering::SeqCst);
+            log::error!("search index is damaged path={} error={error:?}", self.path.display());
+        }
+        SearchError::Unavailable { reason: error.to_string() }
+    }
+}
+
+fn apply_some(
+    tx: &Transaction<'_>,
+    source: &dyn ArticleSource,
+    changes: &[Change],
+    events: &[Event],
+) -> Result<usize, Failure> {
+    let (mut bytes, mut done) = (0, 0);
+    for change in changes {
+        if bytes > rebuild::TRANSACTION_BYTES {
+            break;
+        }
+        bytes += index::apply(tx, source, change)?;
+        done += 1;
+    }
+    if let Some(newest) = events[..done].iter().max_by_key(|event| event.id) {
+        index::set_applied(tx, newest.id, &newest.event_id)?;
+    }
+    Ok(done)
+}
+
+/// Why work on the index failed.
+#[derive(Debug)]
+enum Failure {
+    Sqlite(rusqlite::Error),
+    /// The articles could not be read.
+    Source(DispatchError),
+    /// The file was damaged; a new one takes its place.
+    Damaged(String),
+}
+
+impl Failure {
+    fn unavailable(reason: impl Into<String>) -> Self {
+        Self::Source(DispatchError::unavailable(reason))
+    }
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+impl From<DispatchError> for Failure {
+    fn from(error: DispatchError) -> Self {
+        Self::Source(error)
+    }
+}
+
+impl From<Failure> for DispatchError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Sqlite(error) => sqlite_failure(&error),
+            Failure::Source(error) => error,
+            Failure::Damaged(error) => Self::Unavailable {
+                reason: format!("the search index was damaged and is built anew: {error}"),
+                retry_after: Some(Duration::ZERO),
+            },
+        }
+    }
+}
+
+impl From<Failure> for SearchError {
+    fn from(failure: Failure) -> Self {
+        let reason = match DispatchError::from(failure) {
+            DispatchError::Retry { reason } | DispatchError::Poison { reason } => reason,
+            DispatchError::Unavailable { reason, .. } => reason,
+        };
+        Self::Unavailable { reason }
+    }
+}
+
+/// What a fault of the index's own database means for a delivery.
+fn sqlite_failure(error: &rusqlite::Error) -> DispatchError {
+    let reason = format!("the search index: {error}");
+    match error.sqlite_error_code() {
+        Some(
+            ErrorCode::DatabaseBusy
+            | ErrorCode::DatabaseLocked
+            | ErrorCode::DiskFull
+            | ErrorCode::CannotOpen
+            | ErrorCode::SystemIoFailure
+            | ErrorCode::OutOfMemory
+            | ErrorCode::ReadOnly
+            | ErrorCode::PermissionDenied
+            | ErrorCode::FileLockingProtocolFailed,
+        ) => DispatchError::unavailable(reason),
+        Some(ErrorCode::TooBig) => DispatchError::poison(reason),
+        _ => DispatchError::retry(reason),
+    }
+}
+
+impl fmt::Debug for SearchIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SearchIndex").field("path", &self.inner.path).finish_non_exhaustive()
+    }
+}

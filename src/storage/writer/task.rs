@@ -1,0 +1,382 @@
+//! A task between its caller and the queue-writer: run there, answered exactly once, whatever happens to either side.
+
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
+use std::time::Instant;
+
+use rusqlite::{Connection, Transaction};
+
+use super::admission::Admission;
+use crate::storage::{Fault, TransactError};
+
+/// Looks, on a fresh connection, whether the task's effect is in the database (only after a COMMIT of unknown outcome).
+pub type Probe = Box<dyn Fn(&Connection) -> rusqlite::Result<bool> + Send>;
+
+const QUEUED: u8 = 0;
+const TAKEN: u8 = 1;
+const CANCELLED: u8 = 2;
+
+type Answer<T, E> = Result<T, TransactError<E>>;
+
+/// How one run of a task ended.
+#[derive(Debug)]
+pub(super) enum Ran {
+    Done,
+    /// The task returned an error; with the SQLite error behind it, if there is one.
+    Erred(Option<Fault>),
+    Panicked(String),
+}
+
+/// What a task is answered.
+#[derive(Debug, Clone)]
+pub(super) enum Verdict {
+    /// What its last run returned.
+    Own,
+    Panicked(String),
+    Refused(String),
+    Database(Fault),
+    OutcomeUnknown(String),
+    Stopped,
+    DeadlineExceeded,
+}
+
+/// The queue-writer's side of a task. Dropped without an answer, it gives the one that fits.
+pub(super) struct Ticket {
+    task: Arc<dyn Task>,
+    pub(super) bytes: usize,
+    pub(super) rows: usize,
+    pub(super) deadline: Option<Instant>,
+    pub(super) wake: bool,
+    pub(super) probe: Option<Probe>,
+    answered: bool,
+}
+
+impl Ticket {
+    /// Takes the task, unless it was cancelled: from now on it is not cancelled any more.
+    pub(super) fn take(&self) -> bool {
+        self.task.leave_queue(TAKEN)
+    }
+
+    /// Whether its caller gave up.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.task.state() == CANCELLED
+    }
+
+    /// Runs the task. Panics are caught.
+    pub(super) fn run(&self, tx: &Transaction<'_>) -> Ran {
+        self.task.run(tx)
+    }
+
+    /// Answers the caller and frees what the task held.
+    pub(super) fn answer(mut self, verdict: Verdict) {
+        self.close(verdict);
+    }
+
+    /// Ends the wait of a task that was never handed over.
+    pub(super) fn withdraw(mut self) {
+        self.answered = true;
+        self.task.leave_queue(CANCELLED);
+    }
+
+    fn close(&mut self, verdict: Verdict) {
+        self.answered = true;
+        self.task.leave_queue(CANCELLED);
+        // Dropping a caller's closure or value may run foreign code, which must not take the queue-writer down.
+        if catch_unwind(AssertUnwindSafe(|| self.task.answer(verdict))).is_err() {
+            log::error!("event=panic_in_drop note=\"a task's closure or result panicked while it was dropped\"");
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
+        let verdict = if self.task.state() == TAKEN {
+            Verdict::OutcomeUnknown("the queue-writer ended before its answer".to_owned())
+        } else {
+            Verdict::Stopped
+        };
+        self.close(verdict);
+    }
+}
+
+/// An answer on its way. Dropped, it leaves the task to run without anybody waiting for its answer.
+pub struct Pending<T, E> {
+    task: Arc<dyn Awaited<T, E>>,
+    deadline: Option<Instant>,
+    writer: super::WriterId,
+}
+
+impl<T, E> Pending<T, E> {
+    /// Blocks until the task was answered or the writer is gone. A deadline in the options cancels only a task that
+    /// was not taken yet.
+    ///
+    /// # Errors
+    /// See [`TransactError`]; on the queue-writer's own thread [`TransactError::WouldDeadlock`], and the task is
+    /// cancelled.
+    pub fn wait(self) -> Result<T, TransactError<E>> {
+        let mut deadline = self.deadline;
+        let may_wait = !self.writer.is_this_thread();
+        let me = thread::current();
+        loop {
+            if let Some(answer) = self.task.take_answer(Some(&me)) {
+                return answer;
+            }
+            if !may_wait {
+                self.task.cancel();
+                return Err(TransactError::WouldDeadlock);
+            }
+            let Some(until) = deadline else {
+                thread::park();
+                continue;
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            if !left.is_zero() {
+                thread::park_timeout(left);
+            } else if self.task.cancel() {
+                return Err(TransactError::DeadlineExceeded);
+            } else {
+                deadline = None;
+            }
+        }
+    }
+
+    /// The answer if it is there already; else gives the pending back.
+    ///
+    /// # Errors
+    /// `self`, when there is no answer yet.
+    pub fn try_wait(self) -> Result<Result<T, TransactError<E>>, Self> {
+        self.task.take_answer(None).ok_or(self)
+    }
+
+    /// Cancels the task unless it was taken. Says whether it was cancelled.
+    pub(super) fn cancel(&self) -> bool {
+        self.task.cancel()
+    }
+}
+
+impl<T, E> fmt::Debug for Pending<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").field("deadline", &self.deadline).finish_non_exhaustive()
+    }
+}
+
+/// What the queue-writer should know of a task.
+#[derive(Default)]
+pub struct TaskOptions {
+    /// Rough size of what the task carries, in bytes: counts towards admission (64 MiB) and the group cap (8 MiB).
+    pub bytes: usize,
+    /// Rows the task writes, roughly (0 counts as 1): counts towards the group's row cap.
+    pub rows: usize,
+    /// Cancelled when not yet taken by then.
+    pub deadline: Option<Instant>,
+    /// How to find out about an unknown outcome.
+    pub probe: Option<Probe>,
+}
+
+impl fmt::Debug for TaskOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskOptions")
+            .field("bytes", &self.bytes)
+            .field("rows", &self.rows)
+            .field("deadline", &self.deadline)
+            .field("probe", &self.probe.is_some())
+            .finish()
+    }
+}
+
+/// Both sides of a new task. `admission` is where it was counted in, if it was.
+pub(super) fn new_task<T, E, F>(
+    options: TaskOptions,
+    wake: bool,
+    admission: Option<Arc<Admission>>,
+    writer: super::WriterId,
+    f: F,
+) -> (Ticket, Pending<T, E>)
+where
+    F: FnMut(&Transaction<'_>) -> Result<T, E> + Send + 'static,
+    T: Send + 'static,
+    E: std::error::Error + Send + 'static,
+{
+    let TaskOptions { bytes, rows, deadline, probe } = options;
+    let parts = Parts { work: Some(f), result: None, answer: None, answered: false, waiter: None };
+    let task = Arc::new(Cell { state: AtomicU8::new(QUEUED), admission, bytes, parts: Mutex::new(parts) });
+    let pending = Pending { task: Arc::clone(&task) as Arc<dyn Awaited<T, E>>, deadline, writer };
+    (Ticket { task, bytes, rows: rows.max(1), deadline, wake, probe, answered: false }, pending)
+}
+
+trait Task: Send + Sync {
+    fn state(&self) -> u8;
+    /// Moves a queued task to `state` and counts it out; says whether it was queued.
+    fn leave_queue(&self, state: u8) -> bool;
+    fn run(&self, tx: &Transaction<'_>) -> Ran;
+    fn answer(&self, verdict: Verdict);
+}
+
+trait Awaited<T, E>: Send + Sync {
+    /// Takes the answer, or leaves word whom to wake when it comes.
+    fn take_answer(&self, waiter: Option<&Thread>) -> Option<Answer<T, E>>;
+    fn cancel(&self) -> bool;
+}
+
+/// One allocation holds all of a task.
+struct Cell<T, E, F> {
+    state: AtomicU8,
+    admission: Option<Arc<Admission>>,
+    bytes: usize,
+    parts: Mutex<Parts<T, E, F>>,
+}
+
+struct Parts<T, E, F> {
+    work: Option<F>,
+    result: Option<Result<T, E>>,
+    answer: Option<Answer<T, E>>,
+    /// The one answer was given, and perhaps taken already.
+    answered: bool,
+    waiter: Option<Thread>,
+}
+
+impl<T, E, F> Cell<T, E, F> {
+    /// No foreign code runs under this lock, so it is never poisoned by one.
+    fn parts(&self) -> MutexGuard<'_, Parts<T, E, F>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn leave_queue_to(&self, state: u8) -> bool {
+        let left = self.state.compare_exchange(QUEUED, state, SeqCst, SeqCst).is_ok();
+        if left && let Some(admission) = &self.admission {
+            admission.release(self.bytes);
+        }
+        left
+    }
+}
+
+impl<T, E, F> Task for Cell<T, E, F>
+where
+    F: FnMut(&Transaction<'_>) -> Result<T, E> + Send,
+    T: Send,
+    E: std::error::Error + Send + 'static,
+{
+    fn state(&self) -> u8 {
+        self.state.load(SeqCst)
+    }
+
+    fn leave_queue(&self, state: u8) -> bool {
+        self.leave_queue_to(state)
+    }
+
+    fn run(&self, tx: &Transaction<'_>) -> Ran {
+        let (work, earlier) = {
+            let mut parts = self.parts();
+            (parts.work.take(), parts.result.take())
+        };
+        let Some(mut work) = work else {
+            return Ran::Panicked("the task is gone".to_owned());
+        };
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            drop(earlier);
+            let result = work(tx);
+            let fault = result.as_ref().err().map(|error| Fault::in_chain(error));
+            (result, fault)
+        }))
+        .map_err(panic_text);
+        let mut parts = self.parts();
+        parts.work = Some(work);
+        match ran {
+            Ok((result, fault)) => {
+                parts.result = Some(result);
+                fault.map_or(Ran::Done, Ran::Erred)
+            }
+            Err(text) => Ran::Panicked(text),
+        }
+    }
+
+    fn answer(&self, verdict: Verdict) {
+        let mut parts = self.parts();
+        if parts.answered {
+            return;
+        }
+        parts.answered = true;
+        let result = parts.result.take();
+        let (answer, unused) = match verdict {
+            Verdict::Own => (own_answer(result), None),
+            other => (Err(other.into_error()), result),
+        };
+        parts.answer = Some(answer);
+        let waiter = parts.waiter.take();
+        let work = parts.work.take();
+        drop(parts);
+        if let Some(waiter) = waiter {
+            waiter.unpark();
+        }
+        drop((work, unused));
+    }
+}
+
+fn own_answer<T, E>(result: Option<Result<T, E>>) -> Answer<T, E> {
+    match result {
+        Some(result) => result.map_err(TransactError::Task),
+        None => Err(TransactError::OutcomeUnknown("the task's result is missing".to_owned())),
+    }
+}
+
+impl<T, E, F> Awaited<T, E> for Cell<T, E, F>
+where
+    F: Send,
+    T: Send,
+    E: Send,
+{
+    fn take_answer(&self, waiter: Option<&Thread>) -> Option<Answer<T, E>> {
+        let mut parts = self.parts();
+        let answer = parts.answer.take();
+        if answer.is_none() {
+            parts.waiter = waiter.cloned();
+        }
+        answer
+    }
+
+    fn cancel(&self) -> bool {
+        let cancelled = self.leave_queue_to(CANCELLED);
+        if cancelled {
+            // What waits in the inbox is only a shell from now on.
+            let work = self.parts().work.take();
+            drop(work);
+        }
+        cancelled
+    }
+}
+
+impl Verdict {
+    fn into_error<E>(self) -> TransactError<E> {
+        match self {
+            Self::Own => TransactError::OutcomeUnknown("the task's result is missing".to_owned()),
+            Self::Panicked(text) => TransactError::Panicked(text),
+            Self::Refused(text) => TransactError::Refused(text),
+            Self::Database(fault) => TransactError::Database(fault),
+            Self::OutcomeUnknown(text) => TransactError::OutcomeUnknown(text),
+            Self::Stopped => TransactError::Stopped,
+            Self::DeadlineExceeded => TransactError::DeadlineExceeded,
+        }
+    }
+}
+
+/// The panic's text. A payload of another type is leaked, since dropping it may panic again.
+fn panic_text(panic: Box<dyn Any + Send>) -> String {
+    let panic = match panic.downcast::<String>() {
+        Ok(text) => return *text,
+        Err(panic) => panic,
+    };
+    match panic.downcast::<&str>() {
+        Ok(text) => (*text).to_owned(),
+        Err(panic) => {
+            std::mem::forget(panic);
+            "a panic without text".to_owned()
+        }
+    }
+}
