@@ -1,11 +1,13 @@
 //! The relay with the program's handlers: as a service of `serve`, and to deliver what an import caused.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::CliError;
 use super::app::App;
 use crate::lifecycle::{BoxError, Service, StartContext};
 use crate::outbox::{Operator, Relay};
+use crate::sinks::cache::PageHandler;
 use crate::sinks::search::SearchIndex;
 
 /// How long the relay may go without getting on by a single event before an import stops waiting for it.
@@ -26,8 +28,17 @@ impl Delivery {
     /// # Errors
     /// None that could happen: the handlers' names are fixed and differ.
     pub(super) fn new(app: &App) -> Result<Self, BoxError> {
-        let relay = Relay::builder(&app.database).handler("search", app.search.clone()).build()?;
+        let source = Arc::new(app.articles.repository().clone());
+        let pages = PageHandler::new(app.cache.clone(), source, app.renderer.clone());
+        let relay =
+            Relay::builder(&app.database).handler("search", app.search.clone()).handler("cache", pages).build()?;
         Ok(Self { relay, search: app.search.clone(), operator: Operator::new(&app.database) })
+    }
+
+    /// The relay, to be looked at.
+    #[cfg(feature = "server")]
+    pub(super) fn relay(&self) -> &Relay {
+        &self.relay
     }
 
     /// Runs the relay until every lane it owns has an outcome for everything committed. A lane that another process

@@ -13,7 +13,9 @@ use super::settings::DataDir;
 use super::{CliError, ServeArgs, exit};
 use crate::article::ListQuery;
 use crate::http::engine::{Engine, EngineOptions};
+use crate::http::{Health, LaneHealth, ServiceHealth, Site, SiteParts};
 use crate::lifecycle::{BoxError, Handle, Manager, ManagerOptions, StartError};
+use crate::outbox::{LaneState, LaneStatus, Relay};
 
 /// Serves until a signal or a failure. The exit code is 0 only for a clean stop that was asked for.
 pub(super) fn run(
@@ -23,10 +25,11 @@ pub(super) fn run(
 ) -> Result<u8, CliError> {
     let seed = args.seed.as_deref().map(|path| Source::open(path, None)).transpose().map_err(CliError::Failed)?;
     let dir = DataDir::create(data).map_err(CliError::Failed)?;
-    let app = App::new(&dir);
+    let app = App::new(&dir)?;
     let mut manager = Manager::new(ManagerOptions::default());
-    let engine = Arc::new(engine(&app, args.addr, &manager.handle()));
-    register(&mut manager, &app, engine.clone()).map_err(failed)?;
+    let delivery = Delivery::new(&app).map_err(failed)?;
+    let engine = Arc::new(engine(&app, args.addr, delivery.relay(), manager.handle()));
+    register(&mut manager, &app, delivery, engine.clone()).map_err(failed)?;
     on_signals(&manager.handle()).map_err(failed)?;
 
     match manager.start() {
@@ -50,19 +53,50 @@ pub(super) fn run(
 }
 
 /// Start order; the stop is the reverse.
-fn register(manager: &mut Manager, app: &App, engine: Arc<Engine>) -> Result<(), BoxError> {
+fn register(manager: &mut Manager, app: &App, delivery: Delivery, engine: Arc<Engine>) -> Result<(), BoxError> {
     manager.register(app.database.storage_service())?;
     manager.register(app.database.writer_service())?;
-    manager.register(Delivery::new(app)?)?;
+    manager.register(delivery)?;
     manager.register(engine)?;
     Ok(())
 }
 
-fn engine(_app: &App, addr: SocketAddr, _handle: &Handle) -> Engine {
-    let options = EngineOptions { addr, ..EngineOptions::default() };
-    let handler =
-        |_| crate::http::engine::Response::text(crate::http::engine::StatusCode::NOT_FOUND, "no routes yet\n");
-    Engine::new(options, Arc::new(handler))
+fn engine(app: &App, addr: SocketAddr, relay: &Relay, handle: Handle) -> Engine {
+    let relay = relay.clone();
+    let site = Site::new(SiteParts {
+        articles: app.articles.clone(),
+        search: Arc::new(app.search.clone()),
+        cache: app.cache.clone(),
+        renderer: app.renderer.clone(),
+        health: Box::new(move || health(&handle, &relay)),
+    });
+    site.serve_on(EngineOptions { addr, ..EngineOptions::default() })
+}
+
+fn health(handle: &Handle, relay: &Relay) -> Health {
+    let status = handle.status();
+    let services = status.services.into_iter().map(|service| ServiceHealth {
+        name: service.name,
+        state: service.state.as_str().to_owned(),
+        reason: service.reason,
+    });
+    let lanes = relay.status().iter().map(lane_health).collect();
+    Health { ready: status.ready, services: services.collect(), lanes }
+}
+
+fn lane_health(lane: &LaneStatus) -> LaneHealth {
+    let (state, reason) = match &lane.state {
+        LaneState::Running if lane.is_overdue() => ("overdue", Some("a call is past its time limit".to_owned())),
+        LaneState::Running => ("running", None),
+        LaneState::Starting => ("starting", None),
+        LaneState::Standby { owner } => ("standby", Some(format!("owned by {owner}"))),
+        LaneState::Paused { reason, .. } => ("paused", Some(reason.clone())),
+        LaneState::Held => ("held", Some("by an operator".to_owned())),
+        LaneState::Waiting { reason } => ("waiting", Some(reason.clone())),
+        LaneState::Stopped => ("stopped", None),
+    };
+    let healthy = matches!(state, "running" | "standby" | "starting");
+    LaneHealth { handler: lane.handler.clone(), state: state.to_owned(), healthy, reason }
 }
 
 /// Imports `source` if no article was ever stored.
