@@ -225,6 +225,23 @@ fn a_recovery_whose_own_commit_fails_leaves_the_outcome_unknown() {
 }
 
 #[test]
+fn a_conflict_with_rows_that_were_not_committed_is_not_answered_as_a_conflict() {
+    let bench = Bench::new();
+    bench.inject([Failure::CommitFails { applied: false }]);
+    let (release, held) = bench.hold();
+    let probe = Box::new(|connection: &Connection| has(connection, "same"));
+    let first = bench.submit(Some(probe), |tx| insert(tx, "same"));
+    let conflicting = bench.submit(None, |tx| insert(tx, "same"));
+    let panicking = bench.submit(None, |tx| if has(tx, "same")? { panic!("on purpose") } else { Ok(0) });
+    drop(release);
+    let _ = held.wait();
+    for answer in [first, conflicting, panicking].map(Pending::wait) {
+        assert!(matches!(&answer, Err(TransactError::Database(fault)) if fault.is_io()), "{answer:?}");
+    }
+    bench.close();
+}
+
+#[test]
 fn a_probe_that_fails_or_panics_is_passed_over() {
     let bench = Bench::new();
     bench.inject([Failure::CommitFails { applied: true }]);
