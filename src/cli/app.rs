@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 use super::CliError;
 use super::settings::DataDir;
 use crate::article::{self, ArticleRepository};
-use crate::outbox::{self, Relay, RelayError};
+use crate::outbox;
 use crate::queue::SqliteWriter;
 use crate::service::ArticleService;
+use crate::sinks::cache::{CacheOptions, PageCache};
+use crate::sinks::render::{Renderer, SiteInfo};
 use crate::sinks::search::{SearchIndex, SearchOptions};
 use crate::storage::{Component, Database, Options};
 
@@ -22,11 +24,16 @@ pub(super) struct App {
     pub database: Database,
     pub articles: ArticleService,
     pub search: SearchIndex,
+    pub cache: PageCache,
+    pub renderer: Renderer,
 }
 
 impl App {
-    /// Puts everything together; nothing is opened before the database's services start.
-    pub(super) fn new(dir: &DataDir) -> Self {
+    /// Puts everything together; the database is not opened before its services start.
+    ///
+    /// # Errors
+    /// The folder of rendered pages cannot be made.
+    pub(super) fn new(dir: &DataDir) -> Result<Self, CliError> {
         Self::over(dir, Database::new(dir.articles(), COMPONENTS, Options::default()))
     }
 
@@ -38,15 +45,7 @@ impl App {
         let path = dir.articles();
         let database = Database::open(&path, COMPONENTS, Options::default())
             .map_err(|error| CliError::failed(format!("{}: {error}", path.display())))?;
-        Ok(Self::over(dir, database))
-    }
-
-    /// The relay with every handler of the program.
-    ///
-    /// # Errors
-    /// None that could happen: the names are fixed and differ.
-    pub(super) fn relay(&self) -> Result<Relay, RelayError> {
-        Relay::builder(&self.database).handler("search", self.search.clone()).build()
+        Self::over(dir, database)
     }
 
     /// Writes what was accepted and closes the database.
@@ -57,11 +56,15 @@ impl App {
         self.database.close(Instant::now() + CLOSE_WITHIN).map_err(|error| CliError::failed(error.to_string()))
     }
 
-    fn over(dir: &DataDir, database: Database) -> Self {
+    fn over(dir: &DataDir, database: Database) -> Result<Self, CliError> {
         let writer = Arc::new(SqliteWriter::new(&database));
         let repository = ArticleRepository::new(database.clone());
         let search = SearchIndex::new(dir.search(), Arc::new(repository.clone()), SearchOptions::default());
         let articles = ArticleService::new(writer, repository);
-        Self { database, articles, search }
+        let renderer = Renderer::new(SiteInfo::default());
+        let folder = dir.cache();
+        let cache = PageCache::open(&folder, &renderer.fingerprint(), CacheOptions::default())
+            .map_err(|error| CliError::failed(format!("{}: {error}", folder.display())))?;
+        Ok(Self { database, articles, search, cache, renderer })
     }
 }

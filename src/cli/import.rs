@@ -7,14 +7,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sha2::{Digest, Sha256};
 
 use super::app::App;
-use super::delivery;
+use super::delivery::Delivery;
 use super::front_matter::{self, Document};
 use super::markdown_files::{self, Found, MarkdownFile};
 use super::output::Output;
 use super::settings::DataDir;
 use super::{CliError, ImportArgs, exit};
 use crate::article::{Applied, Kept, NewArticle};
-use crate::outbox::Operator;
 use crate::service::WriteContext;
 
 /// Most files in one transaction.
@@ -62,12 +61,11 @@ pub(super) fn run(data: &Path, args: &ImportArgs) -> Result<u8, CliError> {
 }
 
 fn deliver(app: &App) -> Result<bool, CliError> {
-    let relay = app.relay().map_err(|error| CliError::failed(error.to_string()))?;
-    delivery::drain(&relay, &Operator::new(&app.database))
+    Delivery::new(app).map_err(|error| CliError::failed(error.to_string()))?.drain()
 }
 
 /// Stores every file of `source`, and says on stderr what needs saying.
-fn import(app: &App, source: &Source) -> Result<Report, CliError> {
+pub(super) fn import(app: &App, source: &Source) -> Result<Report, CliError> {
     let context = WriteContext::default();
     source
         .store(|items| app.articles.import_bulk(items, &context), |line| eprintln!("{line}"))

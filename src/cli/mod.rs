@@ -27,6 +27,7 @@ pub use settings::{ListState, LogLevel};
 
 /// Runs the command and returns its exit code, one of [`exit`]. `on_signals` is called by a command that stops in order:
 /// it makes the process's signals drive the handle.
+#[cfg_attr(not(feature = "server"), allow(unused_variables))]
 pub fn run(cli: &Cli, on_signals: &dyn Fn(&Handle) -> Result<(), BoxError>) -> u8 {
     let done = match &cli.command {
         #[cfg(feature = "server")]

@@ -9,8 +9,12 @@
 //!
 //! `search` needs nothing but SQLite; `render`, `cache` and `cdn` come with the cargo feature `sinks`.
 
+#[cfg(feature = "sinks")]
+pub mod cache;
 mod change;
 mod html;
+#[cfg(feature = "sinks")]
+pub mod render;
 pub mod search;
 mod source;
 

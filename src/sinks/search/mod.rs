@@ -14,8 +14,6 @@ mod index;
 mod readers;
 mod rebuild;
 mod sql;
-#[cfg(test)]
-mod tests;
 mod text;
 
 use std::fmt;
