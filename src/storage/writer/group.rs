@@ -70,6 +70,7 @@ impl Writer {
             }
             Attempt::Failed(fault) => {
                 self.note_fault(&fault);
+                self.void_verdicts(&fault);
                 self.settle(&Verdict::Database(fault))
             }
             Attempt::NotTaken | Attempt::Again(_) => self.settle(&Verdict::Stopped),
@@ -245,11 +246,24 @@ impl Writer {
             return self.settle(&Verdict::Own);
         }
         let mut wake = false;
-        for member in std::mem::take(&mut self.group) {
+        for mut member in std::mem::take(&mut self.group) {
+            if member.taken {
+                // It may have failed over rows that will not be committed.
+                member.verdict = None;
+            }
             self.group.push(member);
             wake |= self.write(false);
         }
         wake
+    }
+
+    /// The group is not committed. Of members that failed, nothing was written in any case; but what they failed over
+    /// may be rows that are not there now.
+    pub(super) fn void_verdicts(&mut self, fault: &Fault) {
+        for member in self.group.iter_mut().filter(|member| member.taken && (member.erred || member.verdict.is_some()))
+        {
+            member.verdict = Some(Verdict::Database(fault.clone()));
+        }
     }
 
     /// Answers every member that has no verdict of its own with `common`. Says whether one was applied that wakes.
