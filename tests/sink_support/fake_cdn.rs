@@ -1,5 +1,7 @@
 //! A CDN's purge service on a loopback socket, which answers as it is told.
 
+#![allow(dead_code)]
+
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -72,10 +74,6 @@ impl FakeCdn {
     /// Every address in a call that was answered with 2xx.
     pub fn purged(&self) -> BTreeSet<String> {
         self.state.lock().unwrap().purged.clone()
-    }
-
-    pub fn then(&self, answer: Answer) {
-        self.state.lock().unwrap().script.push_back(answer);
     }
 }
 
