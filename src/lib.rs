@@ -4,7 +4,11 @@
 #![forbid(unsafe_code)]
 
 pub mod article;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod clock;
+#[cfg(feature = "server")]
+pub mod http;
 pub mod lifecycle;
 pub mod outbox;
 pub mod queue;
@@ -13,3 +17,8 @@ pub mod sinks;
 pub mod storage;
 
 pub use rusqlite;
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

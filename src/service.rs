@@ -12,6 +12,33 @@ use crate::queue::{Receipt, WriteError, WriteJob, Writer};
 /// Creates, changes, deletes, imports, finds and lists articles. Cheap to clone.
 ///
 /// A write is answered once it is committed together with its event; the article in the answer is what was committed.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::{Duration, Instant};
+/// use vayu_articles::article::{self, ArticlePatch, ArticleRepository, Expected, NewArticle};
+/// use vayu_articles::queue::SqliteWriter;
+/// use vayu_articles::service::{ArticleService, WriteContext};
+/// use vayu_articles::{outbox, storage};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// let directory = tempfile::tempdir()?;
+/// let components = [outbox::COMPONENT, article::COMPONENT];
+/// let database = storage::Database::open(directory.path().join("site.db"), &components, storage::Options::default())?;
+/// let articles = ArticleRepository::new(database.clone());
+/// let service = ArticleService::new(Arc::new(SqliteWriter::new(&database)), articles);
+///
+/// let context = WriteContext::correlated("request-17");
+/// let article = service.create(NewArticle::new("Don’t panic", "Towel first.").tags(["Advice"]), &context)?;
+/// assert_eq!(article.slug, "dont-panic");
+///
+/// let patch = ArticlePatch::default().content("Towel first, always.");
+/// let article = service.update("dont-panic", patch, Expected::exactly(&article), &context)?;
+/// assert_eq!((article.version, article.tags), (2, vec!["Advice".to_owned()]));
+/// # database.close(Instant::now() + Duration::from_secs(10))?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct ArticleService {
     writer: Arc<dyn Writer>,

@@ -64,7 +64,7 @@ fn live_once(service: &ArticleService, thread: usize, round: usize) {
     let patch = ArticlePatch::default().content("Changed.").tags(["b", "c"]);
     let article = service.update(&article.slug, patch, Expected::any(), &context).unwrap();
     answer(&article, 2);
-    if round % 2 == 0 {
+    if round.is_multiple_of(2) {
         let article = service.delete(&article.slug, Expected::exactly(&article), &context).unwrap();
         answer(&article, 3);
     }

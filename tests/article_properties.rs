@@ -46,6 +46,61 @@ proptest! {
     }
 }
 
+fn json() -> impl Strategy<Value = serde_json::Value> {
+    use serde_json::Value;
+    let name = prop_oneof!["title|content|slug|tags|kind|status|id|version", any::<String>()];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<String>().prop_map(Value::from),
+        "post|page|draft|published".prop_map(Value::from),
+    ];
+    let value = leaf.prop_recursive(3, 16, 6, |inner| proptest::collection::vec(inner, 0..6).prop_map(Value::from));
+    proptest::collection::hash_map(name, value, 0..8).prop_map(|fields| fields.into_iter().collect())
+}
+
+proptest! {
+    #[test]
+    fn g12_any_json_is_an_article_or_an_error_that_names_a_field(json in json()) {
+        for checked in [
+            NewArticle::from_json(&json).map(Mutation::Create),
+            ArticlePatch::from_json(&json)
+                .map(|patch| Mutation::Update { slug: "x".into(), patch, expected: Expected::any() }),
+        ] {
+            if let Err(error) = checked.and_then(|mutation| mutation.prepare(0, None, None)) {
+                prop_assert_eq!(error.code(), "invalid");
+                prop_assert!(error.field().is_some());
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn g12_what_is_accepted_is_stored_exactly(
+        texts in proptest::collection::vec((any::<String>(), any::<String>(), any::<Option<String>>()), 1..20),
+        tags in proptest::collection::vec("\\PC{0,8}", 0..4),
+    ) {
+        let site = Site::new();
+        let writer = site.direct();
+        for (title, content, slug) in texts {
+            let mut new = NewArticle::new(title.clone(), content.clone()).tags(tags.clone());
+            new.slug = slug;
+            match writer.enqueue(create(new)).map(|receipt| receipt.into_applied().into_article().unwrap()) {
+                Ok(article) => {
+                    prop_assert_eq!((&article.title, &article.content), (&title, &content));
+                    prop_assert_eq!(site.repository().by_slug(&article.slug).unwrap(), Some(article));
+                }
+                Err(error) => prop_assert!(matches!(error.code(), "invalid" | "slug_taken"), "{}", error),
+            }
+        }
+        site.assert_log_explains_articles();
+    }
+}
+
 /// Small alphabets, so that slugs meet.
 #[derive(Debug, Clone)]
 enum Step {

@@ -79,6 +79,28 @@ impl Applied {
 /// [`is_callers`](ArticleError::is_callers) holds, nothing was written and the transaction may go on; after any other,
 /// roll it back.
 ///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use vayu_articles::article::{self, ArticleError, Mutation, NewArticle, apply};
+/// use vayu_articles::{outbox, storage};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("site.db");
+/// # let components = [outbox::COMPONENT, article::COMPONENT];
+/// # let database = storage::Database::open(path, &components, storage::Options::default())?;
+/// let now_ms = database.clock().now_ms();
+/// let mutation = Mutation::Create(NewArticle::new("A title", "Some text.")).prepare(now_ms, None, None)?;
+/// let applied = database.writer().transact(move |tx| -> Result<_, ArticleError> {
+///     // Rows of your own go into the same commit here.
+///     apply(tx, &mutation)
+/// })?;
+/// assert_eq!(applied.article().map(|article| article.slug.as_str()), Some("a-title"));
+/// # database.close(Instant::now() + Duration::from_secs(10))?;
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 /// Any [`ArticleError`] but the batch limits.
 pub fn apply(tx: &Transaction<'_>, mutation: &PreparedMutation) -> Result<Applied, ArticleError> {

@@ -94,6 +94,14 @@ impl ArticleError {
         }
     }
 
+    /// SQLite's error, if one stands behind this: of the article's own statements or of the event's insertion.
+    pub fn sqlite(&self) -> Option<&rusqlite::Error> {
+        match self {
+            Self::Sqlite(error) | Self::Event(InsertError::Sqlite(error)) => Some(error),
+            _ => None,
+        }
+    }
+
     /// Whether the fault lies with the request, as against the database: `true` leaves a batch's other items alone.
     pub fn is_callers(&self) -> bool {
         !matches!(self, Self::Event(_) | Self::Sqlite(_))
@@ -147,5 +155,31 @@ impl From<rusqlite::Error> for ArticleError {
 impl From<InsertError> for ArticleError {
     fn from(error: InsertError) -> Self {
         Self::Event(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use super::*;
+
+    #[test]
+    fn sqlites_error_is_found_wherever_it_arose() {
+        let busy = || rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY), None);
+        for error in [ArticleError::from(busy()), ArticleError::from(InsertError::Sqlite(busy()))] {
+            assert_eq!(error.sqlite(), Some(&busy()));
+            assert!(error.source().is_some() && !error.is_callers());
+        }
+        let invalid = InsertError::Invalid { field: "payload", reason: "is not JSON".into() };
+        assert!(ArticleError::from(invalid).sqlite().is_none());
+    }
+
+    #[test]
+    fn messages_name_the_field_and_the_way_out() {
+        let error = ArticleError::invalid("title", "must not be empty");
+        assert_eq!((error.to_string().as_str(), error.field()), ("title must not be empty", Some("title")));
+        let error = ArticleError::SlugTaken { slug: "a".into() };
+        assert!(error.to_string().contains("choose another"), "{error}");
     }
 }

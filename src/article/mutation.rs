@@ -1,12 +1,13 @@
 //! What can be done to articles, and how it is made ready outside any transaction.
 
+use rusqlite::Connection;
 use uuid::Uuid;
 
 use super::input::{ArticlePatch, Expected, NewArticle};
 use super::model::{Article, ArticleEvent, CREATED};
 use super::tags::Tag;
 use super::validate::{self, CheckedPatch};
-use super::{ArticleError, slug, tags};
+use super::{ArticleError, rows, slug, sql, tags};
 use crate::outbox::{InsertError, NewEvent};
 
 /// A change to one article.
@@ -117,6 +118,15 @@ impl PreparedMutation {
     /// The id of the event that this mutation emits, if it emits one.
     pub fn event_id(&self) -> &str {
         &self.event.event_id
+    }
+
+    /// Whether this mutation's event is in the log, and so the mutation in the tables, as neither is there without the
+    /// other: answers what became of a COMMIT whose outcome is unknown.
+    ///
+    /// # Errors
+    /// As SQLite reports it.
+    pub fn is_logged(&self, conn: &Connection) -> rusqlite::Result<bool> {
+        rows::exists(conn, sql::HAS_EVENT, &self.event.event_id)
     }
 
     /// Rough size of what it carries, in bytes.

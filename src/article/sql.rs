@@ -25,6 +25,8 @@ pub(super) const TAGS_OF: &str = "SELECT label FROM article_tags WHERE article_i
 pub(super) const HAS_SLUG: &str = "SELECT 1 FROM articles WHERE slug = ?1";
 pub(super) const HAS_ID: &str = "SELECT 1 FROM articles WHERE id = ?1";
 
+pub(super) const HAS_EVENT: &str = "SELECT 1 FROM event_outbox WHERE event_id = ?1";
+
 pub(super) const SOURCE: &str = "SELECT article_id, hash, version FROM article_sources WHERE source = ?1";
 pub(super) const PUT_SOURCE: &str = "\
     INSERT INTO article_sources (source, article_id, hash, version, imported_at) VALUES (?1, ?2, ?3, ?4, ?5) \
@@ -61,6 +63,7 @@ pub(super) const ALL: &[&str] = &[
     HAS_SLUG,
     STAMPS_AFTER,
     HAS_ID,
+    HAS_EVENT,
     SOURCE,
     PUT_SOURCE,
     ARTICLES_AFTER,

@@ -158,3 +158,49 @@ where
         self(event)
     }
 }
+
+impl EventFilter {
+    /// Whether an event of this type is delivered.
+    pub fn matches(&self, event_type: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Types(patterns) => patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
+                Some(prefix) => event_type.starts_with(prefix),
+                None => event_type == pattern,
+            }),
+        }
+    }
+
+    /// The form stored in `lanes.event_types`: a JSON list of patterns.
+    pub(super) fn stored(&self) -> String {
+        match self {
+            Self::All => r#"["*"]"#.to_owned(),
+            Self::Types(patterns) => serde_json::Value::from(patterns.as_slice()).to_string(),
+        }
+    }
+}
+
+impl OnDeadLetter {
+    /// The form stored in `lanes.on_dead_letter`.
+    pub(super) fn stored(self) -> &'static str {
+        match self {
+            Self::Continue => "continue",
+            Self::ParkKey => "park_key",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_takes_exact_types_and_prefixes() {
+        let filter = EventFilter::Types(vec!["order.placed.v1".into(), "article.*".into()]);
+        assert!(filter.matches("order.placed.v1"));
+        assert!(!filter.matches("order.placed.v10"));
+        assert!(filter.matches("article.created.v1"));
+        assert!(!filter.matches("articles"));
+        assert!(EventFilter::All.matches("anything"));
+    }
+}

@@ -70,7 +70,8 @@ statements! {
         CASE WHEN ?4 THEN coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'event_outbox'), 0) ELSE 0 END) \
         ON CONFLICT DO NOTHING";
     TAKE_LANE = "UPDATE lanes SET owner = ?2, owned_since = ?3, event_types = ?4, on_dead_letter = ?5, \
-        single_step_to = ?6, running_id = NULL WHERE handler = ?1";
+        single_step_to = ?6, running_id = NULL, \
+        paused_until = NULL, pause_reason = NULL, outage_since = NULL WHERE handler = ?1";
     GIVE_UP_LANE = "UPDATE lanes SET owner = NULL, owned_since = NULL, running_id = NULL \
         WHERE handler = ?1 AND owner = ?2";
     /// The row a number of places after a position, or the last one.
@@ -86,15 +87,17 @@ statements! {
     /// A row that is there already is an operator's doing and stands.
     NEW_EXCEPTION = "INSERT INTO deliveries (outbox_id, handler, event_key, state, attempts, next_attempt_at, reason, \
         history, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9) ON CONFLICT DO NOTHING";
-    /// Only if the row is still what the run began with.
+    /// Only if the row is still what the run began with; a waiting one may have become due meanwhile.
     CLOSE_DONE = "UPDATE deliveries SET state = 'done', crashes = 0, next_attempt_at = NULL, updated_at = ?6 \
-        WHERE outbox_id = ?1 AND handler = ?2 AND state = ?3 AND replays = ?4 AND payload IS ?5";
+        WHERE outbox_id = ?1 AND handler = ?2 AND replays = ?4 AND payload IS ?5 \
+        AND (state = ?3 OR (?3 = 'waiting' AND state = 'retry'))";
     DELETE_DONE = "DELETE FROM deliveries \
-        WHERE outbox_id = ?1 AND handler = ?2 AND state = ?3 AND replays = ?4 AND payload IS ?5 \
-        AND history = '[]' AND outbox_id <= ?6";
+        WHERE outbox_id = ?1 AND handler = ?2 AND replays = ?4 AND payload IS ?5 \
+        AND (state = ?3 OR (?3 = 'waiting' AND state = 'retry')) AND history = '[]' AND outbox_id <= ?6";
     FAIL_ROW = "UPDATE deliveries SET state = ?6, attempts = ?7, crashes = 0, next_attempt_at = ?8, reason = ?9, \
         history = ?10, updated_at = ?11 \
-        WHERE outbox_id = ?1 AND handler = ?2 AND state = ?3 AND replays = ?4 AND payload IS ?5";
+        WHERE outbox_id = ?1 AND handler = ?2 AND replays = ?4 AND payload IS ?5 \
+        AND (state = ?3 OR (?3 = 'waiting' AND state = 'retry'))";
     READ_HISTORY = "SELECT history FROM deliveries WHERE outbox_id = ?1 AND handler = ?2";
     LOWEST_OPEN = "SELECT outbox_id, state FROM deliveries WHERE handler = ?1 AND event_key = ?2 \
         AND state IN ('retry', 'waiting', 'parked') ORDER BY outbox_id LIMIT 1";
@@ -105,6 +108,7 @@ statements! {
     SUPERSEDE_REPLAYED = "UPDATE deliveries SET superseded_by = ?3, updated_at = ?4 \
         WHERE handler = ?1 AND event_key = ?2 AND outbox_id < ?3 \
         AND state IN ('retry', 'waiting', 'parked') AND replays > 0 AND superseded_by IS NULL";
+    READ_KEY = "SELECT event_key FROM deliveries WHERE outbox_id = ?1 AND handler = ?2";
     READ_CRASHES = "SELECT crashes, state FROM deliveries WHERE outbox_id = ?1 AND handler = ?2";
     NEW_CRASHED = "INSERT INTO deliveries (outbox_id, handler, event_key, state, crashes, next_attempt_at, reason, \
         history, created_at, updated_at) \
@@ -112,4 +116,75 @@ statements! {
         FROM event_outbox WHERE id = ?1";
     COUNT_CRASH = "UPDATE deliveries SET crashes = ?3, state = ?4, next_attempt_at = ?5, reason = ?6, history = ?7, \
         updated_at = ?8 WHERE outbox_id = ?1 AND handler = ?2";
+
+    // --- retention -------------------------------------------------------------------------------------------------
+    /// Rows that every lane has passed, in order.
+    OLD_ROWS = "SELECT id, occurred_at FROM event_outbox \
+        WHERE id > ?1 AND id <= (SELECT min(cursor) FROM lanes) ORDER BY id LIMIT ?2";
+    HAS_LIVE_EXCEPTION = "SELECT EXISTS (SELECT 1 FROM deliveries \
+        WHERE outbox_id = ?1 AND state <> 'done' AND state <> 'discarded')";
+    DELETE_EXCEPTIONS = "DELETE FROM deliveries WHERE outbox_id = ?1";
+    DELETE_EVENT = "DELETE FROM event_outbox WHERE id = ?1";
+
+    // --- the operator ----------------------------------------------------------------------------------------------
+    /// A scan on purpose: one row per handler.
+    LIST_LANES = "SELECT handler, event_types, on_dead_letter, held, cursor, owner, owned_since, paused_until, \
+        pause_reason, outage_since FROM lanes ORDER BY handler";
+    LAG = "SELECT count(*) FROM (SELECT 1 FROM event_outbox WHERE id > ?1 LIMIT 100000)";
+    OLDEST_PENDING = "SELECT occurred_at FROM event_outbox WHERE id > ?1 ORDER BY id LIMIT 1";
+    COUNT_EXCEPTIONS = "SELECT state, handler, count(*) FROM deliveries GROUP BY state, handler";
+    LIST_OF_HANDLER = "SELECT outbox_id, handler, event_key, state, attempts, crashes, replays, next_attempt_at, superseded_by, reason, \
+        history, created_at, updated_at \
+        FROM deliveries WHERE state = ?1 AND handler = ?2 AND outbox_id > ?3 ORDER BY outbox_id LIMIT ?4";
+    LIST_ALL = "SELECT outbox_id, handler, event_key, state, attempts, crashes, replays, next_attempt_at, superseded_by, reason, \
+        history, created_at, updated_at \
+        FROM deliveries WHERE state = ?1 AND (handler, outbox_id) > (?2, ?3) ORDER BY handler, outbox_id LIMIT ?4";
+    EXCEPTIONS_OF_EVENT = "SELECT outbox_id, handler, event_key, state, attempts, crashes, replays, next_attempt_at, superseded_by, reason, \
+        history, created_at, updated_at \
+        FROM deliveries WHERE outbox_id = ?1 ORDER BY handler";
+    READ_EXCEPTION = "SELECT outbox_id, handler, event_key, state, attempts, crashes, replays, next_attempt_at, superseded_by, reason, \
+        history, created_at, updated_at \
+        FROM deliveries WHERE outbox_id = ?1 AND handler = ?2";
+    ID_OF_EVENT = "SELECT id FROM event_outbox WHERE event_id = ?1";
+    TRACE = "SELECT id FROM event_outbox WHERE correlation_id = ?1 ORDER BY id LIMIT ?2";
+    /// What else is open of a key waits for the replayed row.
+    OPEN_ROWS_WAIT = "UPDATE deliveries SET state = 'waiting', next_attempt_at = NULL, updated_at = ?3 \
+        WHERE handler = ?1 AND event_key = ?2 AND state IN ('retry', 'waiting', 'parked')";
+    REPLAY_ROW = "UPDATE deliveries SET state = ?3, next_attempt_at = ?4, crashes = ?5, history = ?6, updated_at = ?7, \
+        attempts = 0, replays = replays + 1, superseded_by = NULL \
+        WHERE outbox_id = ?1 AND handler = ?2";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ALL;
+
+    /// Statements that read a whole small table on purpose: one row per handler, or the statistics over exceptions.
+    const SMALL_SCANS: [&str; 4] =
+        ["lanes", "sqlite_sequence", "deliveries USING COVERING INDEX deliveries_state", "CONSTANT ROW"];
+
+    #[test]
+    fn case_c48_every_statement_uses_an_index_or_a_range_of_the_primary_key() {
+        let connection = rusqlite::Connection::open_in_memory().unwrap();
+        for migration in super::super::COMPONENT.migrations {
+            connection.execute_batch(migration).unwrap();
+        }
+        for (name, text) in ALL {
+            let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
+            let parameters = vec![rusqlite::types::Null; statement.parameter_count()];
+            let plan: Vec<String> = statement
+                .query_map(rusqlite::params_from_iter(parameters), |row| row.get(3))
+                .unwrap()
+                .collect::<Result<_, _>>()
+                .unwrap();
+            for step in &plan {
+                assert!(!step.contains("TEMP B-TREE"), "{name}: {plan:#?}");
+                let whole_table = step.strip_prefix("SCAN ").is_some_and(|what| {
+                    let a_subquery = what.starts_with('(');
+                    !a_subquery && !SMALL_SCANS.iter().any(|allowed| what.starts_with(allowed))
+                });
+                assert!(!whole_table, "{name}: {plan:#?}");
+            }
+        }
+    }
 }

@@ -4,7 +4,6 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::article::ArticleError;
-use crate::outbox::InsertError;
 use crate::storage::{Fault, TransactError};
 
 /// Why a job was not applied. Nothing of it was written, except where [`OutcomeUnknown`](Self::OutcomeUnknown) says so.
@@ -103,12 +102,10 @@ impl std::error::Error for WriteError {
 
 impl From<ArticleError> for WriteError {
     fn from(error: ArticleError) -> Self {
-        let sqlite = match &error {
-            ArticleError::Sqlite(sqlite) | ArticleError::Event(InsertError::Sqlite(sqlite)) => sqlite,
-            _ => return Self::Article(error),
-        };
-        let fault = Fault::from(sqlite);
-        if fault.is_transient() || fault.is_corrupt() { Self::Unavailable(fault) } else { Self::Article(error) }
+        match error.sqlite().map(Fault::from) {
+            Some(fault) if fault.is_transient() || fault.is_corrupt() => Self::Unavailable(fault),
+            _ => Self::Article(error),
+        }
     }
 }
 
@@ -148,7 +145,6 @@ mod tests {
         ] {
             for error in [
                 WriteError::from(ArticleError::Sqlite(failure(code))),
-                WriteError::from(ArticleError::Event(InsertError::Sqlite(failure(code)))),
                 WriteError::from(TransactError::Database(Fault::from(failure(code)))),
             ] {
                 assert_eq!(error.code(), name);

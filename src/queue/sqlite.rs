@@ -8,10 +8,7 @@ use super::batch::{Batch, apply_all};
 use super::{Receipt, WriteError, WriteJob, Writer};
 use crate::article::{PreparedMutation, apply};
 use crate::clock::SharedClock;
-use crate::storage::{Database, Probe, QueueWriter, TaskOptions};
-
-/// Answers whether a commit of unknown outcome came through: an article never exists without its event.
-const HAS_EVENT: &str = "SELECT 1 FROM event_outbox WHERE event_id = ?1";
+use crate::storage::{Database, QueueWriter, TaskOptions};
 
 /// Writes through the queue-writer of a [`Database`]. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -30,12 +27,13 @@ impl SqliteWriter {
 impl Writer for SqliteWriter {
     fn enqueue(&self, job: WriteJob) -> Result<Receipt, WriteError> {
         let deadline = job.deadline;
-        let mutation = job.prepare(self.clock.now_ms())?;
+        let mutation = Arc::new(job.prepare(self.clock.now_ms())?);
+        let probed = Arc::clone(&mutation);
         let options = TaskOptions {
             bytes: mutation.bytes(),
             rows: mutation.rows(),
             deadline,
-            probe: Some(probe_one(mutation.event_id().to_owned())),
+            probe: Some(Box::new(move |conn| probed.is_logged(conn))),
         };
         let applied = self.queue.transact_with(options, move |tx| apply(tx, &mutation))?;
         Ok(Receipt::Applied(applied))
@@ -46,11 +44,12 @@ impl Writer for SqliteWriter {
         if batch.mutations.is_empty() {
             return Ok(batch.answers(Vec::new()));
         }
+        let probed = Arc::clone(&batch.mutations);
         let options = TaskOptions {
             bytes: batch.bytes(),
             rows: batch.rows(),
             deadline: batch.deadline,
-            probe: Some(probe_any(Arc::clone(&batch.mutations))),
+            probe: Some(Box::new(move |conn| any_logged(&probed, conn))),
         };
         let mutations = Arc::clone(&batch.mutations);
         let outcomes = self.queue.transact_with(options, move |tx| apply_all(tx, &mutations))?;
@@ -58,19 +57,12 @@ impl Writer for SqliteWriter {
     }
 }
 
-fn probe_one(event_id: String) -> Probe {
-    Box::new(move |conn| conn.prepare(HAS_EVENT)?.exists([&event_id]))
-}
-
-/// Any of them will do: they commit together, but a refused one has no event.
-fn probe_any(mutations: Arc<[PreparedMutation]>) -> Probe {
-    Box::new(move |conn: &Connection| {
-        let mut lookup = conn.prepare(HAS_EVENT)?;
-        for mutation in mutations.iter() {
-            if lookup.exists([mutation.event_id()])? {
-                return Ok(true);
-            }
+/// They commit together; one that was refused has no event.
+fn any_logged(mutations: &[PreparedMutation], conn: &Connection) -> rusqlite::Result<bool> {
+    for mutation in mutations {
+        if mutation.is_logged(conn)? {
+            return Ok(true);
         }
-        Ok(false)
-    })
+    }
+    Ok(false)
 }

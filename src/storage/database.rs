@@ -1,7 +1,7 @@
 //! The handle to an open database, and the two services that start and stop it.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
 use rusqlite::Connection;
@@ -142,7 +142,7 @@ impl Database {
 
     fn start_storage(&self) -> Result<(), OpenError> {
         let shared = &*self.shared;
-        let mut pool_thread = shared.pool_thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pool_thread = self.pool_thread();
         match &*shared.phase.read().unwrap_or_else(PoisonError::into_inner) {
             Phase::New => {}
             Phase::Open(_) => return Err(OpenError::AlreadyStarted),
@@ -168,20 +168,24 @@ impl Database {
     }
 
     fn stop_storage(&self, deadline: Instant) -> Result<(), BoxError> {
-        let mut pool_thread = self.shared.pool_thread.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(thread) = pool_thread.as_ref() else {
+        // Under the lock, since a start that is under way is over then; the wait is outside of it.
+        let Some(thread) = self.pool_thread().clone() else {
             return Ok(());
         };
-        let before = {
+        let open = {
             let mut phase = self.shared.phase.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *phase, Phase::Stopped)
         };
-        drop(before);
-        if !wait_for_end(thread, deadline) {
+        drop(open);
+        if !wait_for_end(&thread, deadline) {
             return Err("the read pool did not end in time: a read is still running".into());
         }
-        *pool_thread = None;
+        *self.pool_thread() = None;
         Ok(())
+    }
+
+    fn pool_thread(&self) -> MutexGuard<'_, Option<PoolThread>> {
+        self.shared.pool_thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -228,5 +232,40 @@ impl std::fmt::Debug for Phase {
             Self::Open(_) => "Open",
             Self::Stopped => "Stopped",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn starts_out_of_order_and_second_starts_are_refused() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let database = Database::new(directory.path().join("test.db"), &[], Options::default());
+        let spawner = Spawner::standalone(QUEUE_WRITER);
+        let soon = || Instant::now() + Duration::from_secs(30);
+        assert!(matches!(database.start_writer(&spawner), Err(OpenError::NotOpen)));
+        database.start_storage().expect("a first start");
+        assert!(matches!(database.start_storage(), Err(OpenError::AlreadyStarted)));
+        database.start_writer(&spawner).expect("a first start");
+        assert!(matches!(database.start_writer(&spawner), Err(OpenError::AlreadyStarted)));
+        database.close(soon()).expect("a stop");
+        assert!(matches!(database.start_storage(), Err(OpenError::Stopped)));
+        assert!(database.start_writer(&spawner).is_err());
+        database.close(soon()).expect("a second stop");
+    }
+
+    #[test]
+    fn a_start_that_failed_may_be_tried_again() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let missing = directory.path().join("missing");
+        let database = Database::new(missing.join("test.db"), &[], Options::default());
+        assert!(database.start_storage().is_err());
+        std::fs::create_dir(&missing).expect("a directory");
+        database.start_storage().expect("a start");
+        database.close(Instant::now() + Duration::from_secs(30)).expect("a stop");
     }
 }

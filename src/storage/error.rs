@@ -63,7 +63,7 @@ pub enum OpenError {
         /// What was to be done.
         what: String,
     },
-    /// The pool's connections could not be made within `read_wait`.
+    /// The pool's connections could not be made within 5 s.
     Pool(String),
     /// The queue-writer's thread could not be started.
     Thread(std::io::Error),

@@ -111,3 +111,39 @@ fn failed(component: &Component, version: i64, error: &rusqlite::Error) -> OpenE
     }
     OpenError::Migration { component: component.name.to_owned(), version, fault }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const PAIR: Component =
+        Component { name: "pair", migrations: &["CREATE TABLE first (x)", "CREATE TABLE second (x)"] };
+
+    #[test]
+    fn the_loser_of_a_start_waits_reads_again_and_goes_on_from_there() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let open = || Connection::open(directory.path().join("test.db")).expect("a database");
+        let (winner, loser) = (open(), open());
+        loser.busy_timeout(Duration::ZERO).expect("a setting");
+        winner.pragma_update(None, "journal_mode", "wal").expect("WAL");
+        winner.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+        let mut met_the_lock = false;
+        let migrated = retry_busy("test", || {
+            let tried = bring_up_to_date(&loser, &PAIR);
+            if !met_the_lock {
+                met_the_lock = matches!(&tried, Err(OpenError::Sqlite(fault)) if fault.is_busy());
+                // The winner does half of the work: doing it again would fail.
+                let half =
+                    format!("{CREATE_TABLE}; {}; INSERT INTO vayu_schema VALUES ('pair', 1)", PAIR.migrations[0]);
+                winner.execute_batch(&half).expect("half of the work");
+                winner.execute_batch("COMMIT").expect("the winner's commit");
+            }
+            tried
+        });
+        assert!(met_the_lock);
+        migrated.expect("the loser goes on");
+        assert_eq!(check_version(&winner, &PAIR).expect("a version"), 2);
+    }
+}

@@ -177,4 +177,18 @@ mod tests {
         assert!(check_sqlite(3_051_003, "3.51.3").is_ok());
         assert!(check_sqlite(rusqlite::version_number(), rusqlite::version()).is_ok());
     }
+
+    #[test]
+    fn a_busy_start_is_tried_five_times_and_other_errors_once() {
+        let busy = || Fault { code: rusqlite::ErrorCode::DatabaseBusy, extended: 5, message: String::new() };
+        let mut tries = 0;
+        let ended: Result<(), _> = retry_busy("test", || {
+            tries += 1;
+            Err(OpenError::Sqlite(busy()))
+        });
+        assert!(matches!(ended, Err(OpenError::Busy { .. })));
+        assert_eq!(tries, BUSY_TRIES);
+        let ended: Result<(), _> = retry_busy("test", || Err(OpenError::NotOpen));
+        assert!(matches!(ended, Err(OpenError::NotOpen)));
+    }
 }

@@ -21,11 +21,11 @@ pub struct Options {
     pub synchronous: Synchronous,
     /// Pooled read connections, at least 1 (default 4).
     pub readers: u32,
-    /// Longest wait for a pooled connection, above zero (default 2 s).
+    /// Longest wait for a pooled connection, above zero, at most a day (default 2 s).
     pub read_wait: Duration,
     /// Longest read snapshot; a statement that runs beyond it is interrupted (default 2 s).
     pub read_limit: Duration,
-    /// Most jobs of callers that may wait for the queue-writer, at least 1 (default 1,000).
+    /// Most jobs of callers that may wait for the queue-writer, 1 to 100,000 (default 1,000).
     pub max_jobs: usize,
     /// Most bytes those jobs may carry together (default 64 MiB).
     pub max_bytes: usize,
@@ -68,8 +68,11 @@ impl Options {
         if self.read_wait.is_zero() || self.read_limit.is_zero() {
             return Some("read_wait and read_limit must be above zero");
         }
+        if self.read_wait.max(self.read_limit).max(self.busy_deadline) > DURATION_MAX {
+            return Some("read_wait, read_limit and busy_deadline must not be longer than a day");
+        }
         if self.max_jobs == 0 || self.max_jobs > MAX_JOBS_LIMIT {
-            return Some("max_jobs must be between 1 and 1,000,000");
+            return Some("max_jobs must be between 1 and 100,000");
         }
         if self.max_bytes == 0 || self.group_rows == 0 || self.group_bytes == 0 {
             return Some("max_bytes, group_rows and group_bytes must be above zero");
@@ -79,7 +82,10 @@ impl Options {
 }
 
 /// The inbox of the queue-writer is allocated at once, so its size has a limit too.
-pub(super) const MAX_JOBS_LIMIT: usize = 1_000_000;
+pub(super) const MAX_JOBS_LIMIT: usize = 100_000;
+
+/// Longer waits are taken for a mistake; they would also overflow when added to the time.
+const DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// When SQLite counts a commit as done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

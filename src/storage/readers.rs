@@ -18,6 +18,8 @@ use super::{Fault, OpenError, Options, ReadError, open};
 const THREAD_NAME: &str = "storage-pool";
 /// How often a running statement looks whether its time is up, in virtual machine steps (some 10 µs).
 const STEPS_PER_LOOK: i32 = 1_000;
+/// For opening all connections at the start.
+const OPEN_WITHIN: Duration = Duration::from_secs(5);
 /// Statements a reader keeps prepared.
 const STATEMENTS: usize = 128;
 /// Readers meet a lock only while a log is recovered or reset.
@@ -40,6 +42,7 @@ pub struct PoolState {
 #[derive(Clone)]
 pub(super) struct Readers {
     pool: Pool<Manager>,
+    wait: Duration,
     limit: Duration,
     /// Tells this pool from others in the process.
     id: u64,
@@ -49,7 +52,7 @@ pub(super) struct Readers {
 pub(super) type PoolThread = Receiver<()>;
 
 impl Readers {
-    /// Opens all connections; fails if that takes longer than `read_wait`.
+    /// Opens all connections; fails if that takes longer than [`OPEN_WITHIN`].
     pub(super) fn open(path: PathBuf, options: &Options) -> Result<(Self, PoolThread), OpenError> {
         let threads = ScheduledThreadPool::builder()
             .num_threads(1)
@@ -59,7 +62,7 @@ impl Readers {
         let ended = watch_end(&threads);
         let pool = Pool::builder()
             .max_size(options.readers)
-            .connection_timeout(options.read_wait)
+            .connection_timeout(OPEN_WITHIN)
             .idle_timeout(None)
             .max_lifetime(None)
             .test_on_check_out(false)
@@ -67,7 +70,8 @@ impl Readers {
             .build(Manager { path })
             .map_err(|error| OpenError::Pool(error.to_string()))?;
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
-        Ok((Self { pool, limit: options.read_limit, id: NEXT_ID.fetch_add(1, Relaxed) }, ended))
+        let id = NEXT_ID.fetch_add(1, Relaxed);
+        Ok((Self { pool, wait: options.read_wait, limit: options.read_limit, id }, ended))
     }
 
     /// Runs `f` in one snapshot.
@@ -75,9 +79,10 @@ impl Readers {
         let Some(_entered) = Entered::new(self.id) else {
             return Err(ReadError::Nested);
         };
-        let Ok(reader) = self.pool.get() else {
-            return Err(ReadError::PoolTimeout);
-        };
+        let reader = self.pool.get_timeout(self.wait).map_err(|error| {
+            log::warn!("event=read_without_connection wait_ms={} error=\"{error}\"", self.wait.as_millis());
+            ReadError::PoolTimeout
+        })?;
         let snapshot = Snapshot::begin(&reader, self.limit).map_err(ReadError::Database)?;
         let result = f(&reader.connection);
         if snapshot.end() { Err(ReadError::TooLong) } else { result.map_err(ReadError::Read) }

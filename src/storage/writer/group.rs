@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, DropBehavior, ErrorCode, Transaction, TransactionBehavior};
 
 use super::connection::Writable;
-use super::lock;
 use super::task::{Ran, Verdict};
 use super::thread::{Member, Writer};
 use crate::storage::Fault;
@@ -32,6 +31,8 @@ pub(super) enum Mode {
 #[derive(Debug)]
 pub(super) enum Attempt {
     Committed,
+    /// Nothing to commit: every member has its verdict.
+    Settled,
     /// Rolled back; a member got its final verdict or the mode has to change.
     Again(Mode),
     /// Rolled back; the database failed, nothing of the group is written.
@@ -54,17 +55,21 @@ impl Writer {
     fn write(&mut self, may_grow: bool) -> bool {
         match self.try_until_settled(may_grow) {
             Attempt::Committed => {
-                *lock(&self.inbox.shared.fault) = None;
+                self.note_health();
+                self.settle(&Verdict::Own)
+            }
+            Attempt::Settled => {
+                self.note_own_fault();
                 self.settle(&Verdict::Own)
             }
             Attempt::Violated(fault) => self.find_violator(&fault),
             Attempt::InDoubt(fault) => {
                 let verdict = self.recover(&fault);
-                self.note_fault(fault);
+                self.note_fault(&fault);
                 self.settle(&verdict)
             }
             Attempt::Failed(fault) => {
-                self.note_fault(fault.clone());
+                self.note_fault(&fault);
                 self.settle(&Verdict::Database(fault))
             }
             Attempt::NotTaken | Attempt::Again(_) => self.settle(&Verdict::Stopped),
@@ -82,11 +87,11 @@ impl Writer {
                 return end;
             };
             if self.group.iter().all(|member| member.verdict.is_some()) {
-                return Attempt::Committed;
+                return Attempt::Settled;
             }
             runs += 1;
             if runs > self.group.len() + 1 {
-                return Attempt::NotTaken;
+                return Attempt::Failed(Fault::from(rusqlite::Error::InvalidQuery));
             }
             self.inbox.shared.counters.reruns.fetch_add(1, Relaxed);
             mode = next;
@@ -105,7 +110,7 @@ impl Writer {
         // A connection that met damage, or cannot get out of its transaction, is opened anew for the next group.
         let damaged = match &end {
             Attempt::InDoubt(_) => true,
-            Attempt::Failed(fault) => fault.is_io() || fault.is_corrupt(),
+            Attempt::Failed(fault) => !fault.is_busy() && !fault.is_full(),
             _ => false,
         };
         if !damaged && writable.connection.is_autocommit() {
@@ -116,6 +121,8 @@ impl Writer {
 
     fn attempt_on(&mut self, writable: &Writable, mode: Mode, may_grow: bool) -> Attempt {
         let Writable { connection, guard } = writable;
+        #[cfg(test)]
+        self.inbox.shared.injected.set_up(connection);
         let tx = match self.begin(connection) {
             Ok(tx) => tx,
             Err(end) => return end,
@@ -207,13 +214,8 @@ impl Writer {
     }
 
     fn commit(&mut self, connection: &Connection, guard: &Guard) -> Attempt {
-        #[cfg(test)]
-        self.inbox.shared.injected.before_commit();
         let began = Instant::now();
-        let committed = guard.committing(|| connection.execute_batch("COMMIT"));
-        #[cfg(test)]
-        let committed = self.inbox.shared.injected.after_commit(committed);
-        let Err(error) = committed else {
+        let Err(error) = self.commit_now(connection, guard) else {
             let took = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
             self.inbox.shared.counters.committed(self.group.len(), took);
             return Attempt::Committed;
@@ -225,6 +227,14 @@ impl Writer {
             ErrorCode::DiskFull | ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => Attempt::Failed(fault),
             _ => Attempt::InDoubt(fault),
         }
+    }
+
+    pub(super) fn commit_now(&self, connection: &Connection, guard: &Guard) -> rusqlite::Result<()> {
+        let commit = || guard.committing(|| connection.execute_batch("COMMIT"));
+        #[cfg(test)]
+        return self.inbox.shared.injected.commit(connection, commit);
+        #[cfg(not(test))]
+        commit()
     }
 
     /// Gives each member a transaction of its own, since only COMMIT shows whose writes violate the constraint.
@@ -242,21 +252,15 @@ impl Writer {
         wake
     }
 
-    /// Answers every member that has no verdict of its own with `common`.
+    /// Answers every member that has no verdict of its own with `common`. Says whether one was applied that wakes.
     fn settle(&mut self, common: &Verdict) -> bool {
+        let committed = matches!(common, Verdict::Own);
         let mut wake = false;
-        for Member { ticket, verdict, .. } in self.group.drain(..) {
-            wake |= ticket.wake;
+        for Member { ticket, verdict, erred, .. } in self.group.drain(..) {
+            wake |= committed && ticket.wake && verdict.is_none() && !erred;
             ticket.answer(verdict.unwrap_or_else(|| common.clone()));
         }
-        wake && matches!(common, Verdict::Own)
-    }
-
-    fn note_fault(&self, fault: Fault) {
-        let Fault { extended, message, .. } = &fault;
-        log::warn!("event=group_failed tasks={} code={extended} error=\"{message}\"", self.group.len());
-        self.inbox.shared.counters.faults.fetch_add(1, Relaxed);
-        *lock(&self.inbox.shared.fault) = Some(fault);
+        wake
     }
 }
 

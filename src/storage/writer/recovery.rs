@@ -39,7 +39,7 @@ impl Writer {
 
     fn look_again(&mut self) -> Result<Option<bool>, Fault> {
         #[cfg(test)]
-        self.inbox.shared.injected.on_reopen()?;
+        self.inbox.shared.injected.reopen()?;
         let writable = self.settings.connect().map_err(crate::storage::OpenError::into_fault)?;
         let connection = &writable.connection;
         let tx = self.begin(connection).map_err(|end| match end {
@@ -48,7 +48,7 @@ impl Writer {
         })?;
         let found = writable.guard.lend(|| self.probe(connection));
         tx.execute_batch(BUMP)?;
-        writable.guard.committing(|| tx.execute_batch("COMMIT"))?;
+        self.commit_now(connection, &writable.guard)?;
         drop(tx);
         self.connection = Some(writable);
         Ok(found)

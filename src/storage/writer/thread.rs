@@ -8,6 +8,7 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError};
 
 use super::checkpoint::Checkpoints;
 use super::connection::{Settings, Writable};
+use super::health::Health;
 use super::task::{Ticket, Verdict};
 use super::{GONE, Message, RUNNING, Shared, lock};
 use crate::storage::Options;
@@ -23,6 +24,7 @@ pub(super) struct Writer {
     pub(super) caps: Caps,
     pub(super) busy_deadline: Duration,
     checkpoints: Checkpoints,
+    pub(super) health: Health,
     pub(super) inbox: Inbox,
     /// Tells a waiting stop, by its end, that all of the above is gone.
     _alive: Sender<()>,
@@ -67,6 +69,7 @@ impl Writer {
             caps: Caps { rows: options.group_rows, bytes: options.group_bytes },
             busy_deadline: options.busy_deadline,
             checkpoints: Checkpoints::new(options.wal_limit),
+            health: Health::default(),
             inbox: Inbox { shared, messages },
             _alive: alive,
         }

@@ -1,0 +1,36 @@
+# What people run. Settings: make run ADDR=127.0.0.1:8080 DATA=./data
+
+SHELL := /bin/bash
+CARGO ?= cargo
+ADDR ?= 127.0.0.1:8080
+DATA ?= ./data
+
+.PHONY: run test bench bench-full lint doc
+
+# Builds in release, fills an empty database with samples/, serves, and prints the address and what to try.
+run:
+	@$(CARGO) build --release --locked --bin vayu-articles
+	@exec target/release/vayu-articles serve --addr "$(ADDR)" --data "$(DATA)" --seed samples
+
+# Every test. Ends with one line: how many passed and how many failed, over all test programs.
+test:
+	@set -o pipefail; $(CARGO) test --locked --no-fail-fast 2>&1 | awk '\
+	  { print; fflush() } \
+	  /^test result:/ { passed += $$4; failed += $$6 } \
+	  END { printf "%d passed, %d failed\n", passed, failed }'
+
+# The speed figures in under a minute, one `name value unit` a line.
+bench:
+	@$(CARGO) bench --locked
+
+# The same with the large sizes.
+bench-full:
+	@VAYU_BENCH=full $(CARGO) bench --locked
+
+lint:
+	$(CARGO) fmt --check
+	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy --locked --all-targets --no-default-features -- -D warnings
+
+doc:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps

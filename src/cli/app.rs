@@ -1,0 +1,70 @@
+//! The parts of the program, put together over one data folder.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::CliError;
+use super::settings::DataDir;
+use crate::article::{self, ArticleRepository};
+use crate::outbox;
+use crate::queue::SqliteWriter;
+use crate::service::ArticleService;
+use crate::sinks::cache::{CacheOptions, PageCache};
+use crate::sinks::render::{Renderer, SiteInfo};
+use crate::sinks::search::{SearchIndex, SearchOptions};
+use crate::storage::{Component, Database, Options};
+
+/// What `articles.db` holds.
+const COMPONENTS: &[Component] = &[outbox::COMPONENT, article::COMPONENT];
+/// How long a command waits at its end for what was accepted to be written.
+const CLOSE_WITHIN: Duration = Duration::from_secs(10);
+
+/// The database, the service over it, and the sinks.
+pub(super) struct App {
+    pub database: Database,
+    pub articles: ArticleService,
+    pub search: SearchIndex,
+    pub cache: PageCache,
+    pub renderer: Renderer,
+}
+
+impl App {
+    /// Puts everything together; the database is not opened before its services start.
+    ///
+    /// # Errors
+    /// The folder of rendered pages cannot be made.
+    pub(super) fn new(dir: &DataDir) -> Result<Self, CliError> {
+        Self::over(dir, Database::new(dir.articles(), COMPONENTS, Options::default()))
+    }
+
+    /// Opens the database for a short command, without a manager.
+    ///
+    /// # Errors
+    /// The database cannot be opened.
+    pub(super) fn open(dir: &DataDir) -> Result<Self, CliError> {
+        let path = dir.articles();
+        let database = Database::open(&path, COMPONENTS, Options::default())
+            .map_err(|error| CliError::failed(format!("{}: {error}", path.display())))?;
+        Self::over(dir, database)
+    }
+
+    /// Writes what was accepted and closes the database.
+    ///
+    /// # Errors
+    /// It took too long.
+    pub(super) fn close(self) -> Result<(), CliError> {
+        self.database.close(Instant::now() + CLOSE_WITHIN).map_err(|error| CliError::failed(error.to_string()))
+    }
+
+    fn over(dir: &DataDir, database: Database) -> Result<Self, CliError> {
+        let writer = Arc::new(SqliteWriter::new(&database));
+        let repository = ArticleRepository::new(database.clone());
+        let search = SearchIndex::new(dir.search(), Arc::new(repository.clone()), SearchOptions::default());
+        let articles = ArticleService::new(writer, repository);
+        let renderer = Renderer::new(SiteInfo::default());
+        let folder = dir.cache();
+        let cache = PageCache::open(&folder, &renderer.fingerprint(), CacheOptions::default())
+            .map_err(|error| CliError::failed(format!("{}: {error}", folder.display())))?;
+        Ok(Self { database, articles, search, cache, renderer })
+    }
+}

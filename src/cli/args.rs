@@ -1,0 +1,163 @@
+//! The arguments as clap reads them. Texts longer than a line stand in `help`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use super::help;
+use super::settings::{self, LogLevel};
+
+/// An article service whose every change commits together with a durable event.
+///
+/// A relay delivers each event to every handler (search, page cache, CDN) at least once and in order, through crashes,
+/// outages and bad events.
+#[derive(Debug, Parser)]
+#[command(name = "vayu-articles", version, after_help = help::EXIT_CODES, after_long_help = help::with_exit_codes(help::OVERVIEW))]
+pub struct Cli {
+    /// Folder that holds everything; created if absent
+    #[arg(long, global = true, env = "VAYU_DATA", default_value = "./data", value_name = "DIR")]
+    pub data: PathBuf,
+    /// What is logged to stderr [default: info for `serve`, else warn]
+    #[arg(long, global = true, env = "VAYU_LOG", value_enum, value_name = "LEVEL")]
+    pub log: Option<LogLevel>,
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+#[non_exhaustive]
+pub enum Command {
+    /// Serve the articles over HTTP and deliver their events, until SIGINT or SIGTERM
+    #[cfg(feature = "server")]
+    #[command(after_long_help = help::with_exit_codes(help::SERVE))]
+    Serve(ServeArgs),
+    /// Import a folder of Markdown files with front matter
+    #[command(after_long_help = help::with_exit_codes(help::IMPORT))]
+    Import(ImportArgs),
+    /// Search the published articles
+    #[command(after_long_help = help::with_exit_codes(help::SEARCH))]
+    Search(SearchArgs),
+    /// Look at the outbox, and replay what failed
+    #[command(subcommand, after_long_help = help::with_exit_codes(help::OUTBOX))]
+    Outbox(OutboxCommand),
+    /// Look at the handlers
+    #[command(subcommand, after_long_help = help::with_exit_codes(help::HANDLER))]
+    Handler(HandlerCommand),
+}
+
+/// How to serve.
+#[cfg(feature = "server")]
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Address to listen on, a loopback one; port 0 takes a free port
+    #[arg(long, env = "VAYU_ADDR", default_value = "127.0.0.1:8080", value_name = "HOST:PORT", value_parser = settings::loopback)]
+    pub addr: std::net::SocketAddr,
+    /// Import this folder first if the database holds no article
+    #[arg(long, value_name = "PATH")]
+    pub seed: Option<PathBuf>,
+    /// Purge changed pages at this HTTP endpoint
+    #[arg(long, env = "VAYU_CDN", value_name = "URL")]
+    pub cdn: Option<String>,
+    /// Address of the site as its readers see it, for the URLs to purge
+    #[arg(long, env = "VAYU_SITE", value_name = "URL", requires = "cdn")]
+    pub site: Option<String>,
+}
+
+/// What to import.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// A folder, or one file
+    pub path: PathBuf,
+    /// Name of the collection the files belong to [default: the folder's name]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+}
+
+/// What to search for.
+#[derive(Debug, Args)]
+pub struct SearchArgs {
+    /// Words that must occur
+    #[arg(allow_hyphen_values = true)]
+    pub query: String,
+    /// Most results
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]
+    pub limit: u32,
+}
+
+/// What to do with the outbox.
+#[derive(Debug, Subcommand)]
+#[non_exhaustive]
+pub enum OutboxCommand {
+    /// How far each handler is, and what waits or failed
+    Stats,
+    /// The events that failed or wait behind a failed one
+    List(ListArgs),
+    /// One event, and how it fared with each handler
+    Show(ShowArgs),
+    /// Deliver a dead letter once more, with fresh attempts
+    ///
+    /// The relay of a running `serve` takes it up by itself; without one, the next `serve` or `import` does.
+    Replay(ReplayArgs),
+}
+
+/// Which exceptions to list.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Of this handler only
+    #[arg(long, value_name = "NAME")]
+    pub handler: Option<String>,
+    /// In this state
+    #[arg(long, value_name = "STATE", value_enum, default_value = "dead-letter")]
+    pub state: settings::ListState,
+    /// Most lines
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
+    pub limit: u32,
+    /// The next page: only events after this id
+    #[arg(long, value_name = "ID", requires = "handler")]
+    pub after: Option<i64>,
+}
+
+/// Which event to show.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// The event's number in the log, or its event id
+    pub event: String,
+}
+
+/// What to replay.
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// The handler's name
+    pub handler: String,
+    /// The event's number in the log
+    #[arg(required_unless_present = "all")]
+    pub id: Option<i64>,
+    /// Also when a later event of the same key was delivered since, or after three replays
+    #[arg(long)]
+    pub force: bool,
+    /// All dead letters of the handler, in order, but those that would need --force
+    #[arg(long, conflicts_with_all = ["id", "force"])]
+    pub all: bool,
+}
+
+/// What to do with the handlers.
+#[derive(Debug, Subcommand)]
+#[non_exhaustive]
+pub enum HandlerCommand {
+    /// Every handler the database knows: its filter, how far it is, who runs it
+    List,
+}
+
+impl Cli {
+    /// How much is logged: what was asked for, else what suits the command.
+    pub fn log_level(&self) -> log::LevelFilter {
+        let usual = match self.command {
+            #[cfg(feature = "server")]
+            Command::Serve(_) => log::LevelFilter::Info,
+            _ => log::LevelFilter::Warn,
+        };
+        self.log.map_or(usual, LogLevel::filter)
+    }
+}

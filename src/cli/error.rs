@@ -1,0 +1,44 @@
+//! Why a command did not do what it was asked.
+
+use std::fmt;
+use std::io;
+
+/// Ends a command with [`exit::FAILED`](super::exit::FAILED).
+#[derive(Debug)]
+#[non_exhaustive]
+pub(super) enum CliError {
+    /// What happened and what to do, for the user.
+    Failed(String),
+    /// Stdout could not be written to. If its reader has merely gone (`… | head`), there is nobody to tell.
+    Output(io::Error),
+}
+
+impl CliError {
+    pub(super) fn failed(message: impl Into<String>) -> Self {
+        Self::Failed(message.into())
+    }
+}
+
+impl fmt::Display for CliError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(message) => f.write_str(message),
+            Self::Output(error) => write!(f, "cannot write to stdout: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for CliError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Failed(_) => None,
+            Self::Output(error) => Some(error),
+        }
+    }
+}
+
+impl From<io::Error> for CliError {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}

@@ -1,0 +1,82 @@
+//! Texts that `--help` shows below the options. A paragraph is one line: it is wrapped to the terminal.
+
+/// Exit codes, the same for every command.
+pub(super) const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    something failed, or one file of several did: what and why stands on stderr
+  2    the command line is wrong; nothing was done
+  130  a second signal came before the stop was done";
+
+/// `text` with the exit codes below it.
+pub(super) fn with_exit_codes(text: &str) -> String {
+    format!("{text}\n\n{EXIT_CODES}")
+}
+
+pub(super) const OVERVIEW: &str = "\
+Examples:
+  vayu-articles serve --addr 127.0.0.1:8080 --seed samples
+  vayu-articles import ~/blog/content
+  vayu-articles search 'idempotent handler'
+  vayu-articles outbox stats
+  vayu-articles outbox replay search 4711
+
+The data folder holds articles.db (articles and their outbox), search.db and cache/. The last two can be deleted at any time \
+while nothing runs: they are rebuilt from the first.";
+
+#[cfg(feature = "server")]
+pub(super) const SERVE: &str = "\
+Binds a loopback address only: there is no access control. The first SIGINT or SIGTERM stops in order and within bounds: no new \
+requests are taken, running ones end, the relay drains what is committed, accepted writes are written. A second signal ends the \
+process at once, which loses nothing that was answered.
+
+Examples:
+  vayu-articles serve
+  vayu-articles serve --addr 127.0.0.1:0           (any free port; the address is printed)
+  vayu-articles serve --data /var/lib/vayu --log warn
+  vayu-articles serve --seed samples               (fills an empty database first)
+  vayu-articles serve --cdn http://127.0.0.1:6081/purge --site https://example.org";
+
+pub(super) const IMPORT: &str = "\
+Takes .md and .markdown files, in all folders below PATH (32 deep at most), in the order of their names. Hidden files are \
+skipped, links to folders are not entered. A file may open with YAML (---) or TOML (+++) front matter:
+
+  title                   else the first `# ` heading, else the file's name
+  slug                    else derived from the title
+  date, updated, lastmod  2026-03-01, or 2026-03-01T09:30:00+01:00
+  tags, categories        a list, or one bare string, which is ONE tag; also below `taxonomies`
+  draft: true             (or published: false) makes a draft
+  type: page              (or kind: page) makes a page
+
+A heading that gives the title is taken out of the text if it opens it. A time without a zone is taken as UTC, with a note. Other \
+keys are passed over. A file that cannot be stored is reported with its name, the line and the reason; the others are imported \
+all the same.
+
+A file is known by the collection's name and its path below PATH, so importing again changes nothing. A changed file updates \
+its article, unless that was edited since (it is kept, and reported) or deleted (it stays deleted, and is reported). The events \
+are delivered before the command ends, unless a running `serve` on the same data does that.
+
+Examples:
+  vayu-articles import ~/blog/content
+  vayu-articles import ~/blog/content --name blog     (the same collection wherever it lies)
+  vayu-articles import post.md --data /var/lib/vayu";
+
+pub(super) const SEARCH: &str = "\
+Prints one article a line: its slug, its title and where it matched, separated by tabs; nothing if none matches. Words are taken \
+literally and all must occur; a phrase goes in double quotes inside the query.
+
+Examples:
+  vayu-articles search outbox
+  vayu-articles search '\"dead letter\" replay' --limit 5";
+
+pub(super) const OUTBOX: &str = "\
+Examples:
+  vayu-articles outbox stats
+  vayu-articles outbox list --handler search --state dead-letter
+  vayu-articles outbox show 4711
+  vayu-articles outbox replay search 4711
+  vayu-articles outbox replay search --all";
+
+pub(super) const HANDLER: &str = "\
+Examples:
+  vayu-articles handler list";

@@ -1,0 +1,304 @@
+//! `import PATH`: Markdown files become articles, batch by batch, with a report.
+
+use std::fmt::{self, Display};
+use std::path::{Path, PathBuf};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use sha2::{Digest, Sha256};
+
+use super::app::App;
+use super::delivery::Delivery;
+use super::front_matter::{self, Document};
+use super::markdown_files::{self, Found, MarkdownFile};
+use super::output::Output;
+use super::settings::DataDir;
+use super::{CliError, ImportArgs, exit};
+use crate::article::{Applied, Kept, NewArticle};
+use crate::service::WriteContext;
+
+/// Most files in one transaction.
+const BATCH_FILES: usize = 100;
+/// Text after which a batch is closed, in bytes: keeps memory and the transaction small.
+const BATCH_BYTES: usize = 4 * 1024 * 1024;
+
+/// What is to be imported: the files, and the name of the collection that they belong to.
+#[derive(Debug)]
+pub(super) struct Source {
+    root: PathBuf,
+    collection: String,
+    found: Found,
+}
+
+/// One file for the service: what names it for ever, what tells its contents apart, and what it says.
+pub(super) type Item = (String, String, NewArticle);
+
+/// How the files fared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Report {
+    pub created: usize,
+    pub updated: usize,
+    pub unchanged: usize,
+    /// The file has changed, but its article was edited or deleted since the last import.
+    pub kept: usize,
+    pub failed: usize,
+}
+
+/// `import PATH`.
+pub(super) fn run(data: &Path, args: &ImportArgs) -> Result<u8, CliError> {
+    let source = Source::open(&args.path, args.name.as_deref()).map_err(CliError::Failed)?;
+    let dir = DataDir::create(data).map_err(CliError::Failed)?;
+    let app = App::open(&dir)?;
+    let imported = import(&app, &source).and_then(|report| Ok((report, deliver(&app)?)));
+    app.close()?;
+    let (report, delivered) = imported?;
+    let mut out = Output::new();
+    out.line(&report.to_string())?;
+    out.flush()?;
+    if !delivered {
+        eprintln!("not every event is delivered yet: see `outbox stats`; `serve` goes on with them");
+    }
+    Ok(if report.failed == 0 { exit::OK } else { exit::FAILED })
+}
+
+fn deliver(app: &App) -> Result<bool, CliError> {
+    Delivery::new(app).map_err(|error| CliError::failed(error.to_string()))?.drain()
+}
+
+/// Stores every file of `source`, and says on stderr what needs saying.
+pub(super) fn import(app: &App, source: &Source) -> Result<Report, CliError> {
+    let context = WriteContext::default();
+    source
+        .store(|items| app.articles.import_bulk(items, &context), |line| eprintln!("{line}"))
+        .map_err(|error| CliError::failed(format!("{error}; what came before is stored, import again to go on")))
+}
+
+impl Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { created, updated, unchanged, kept, failed } = self;
+        let files = created + updated + unchanged + kept + failed;
+        write!(
+            f,
+            "{files} files: {created} created, {updated} updated, {unchanged} unchanged, {kept} kept because edited or deleted since, \
+             {failed} failed"
+        )
+    }
+}
+
+impl Source {
+    /// Finds the files below `path`. `name` names the collection; the folder's own name by default.
+    ///
+    /// # Errors
+    /// A sentence for the user: the path cannot be read, holds no Markdown, or the name cannot be used.
+    pub(super) fn open(path: &Path, name: Option<&str>) -> Result<Self, String> {
+        let found = markdown_files::find(path).map_err(|e| format!("cannot import {}: {e}", path.display()))?;
+        if found.files.is_empty() && found.failed.is_empty() {
+            return Err(format!("no .md or .markdown files in {}", path.display()));
+        }
+        let collection = match name {
+            Some(name) => name.to_owned(),
+            None => folder_name(path).unwrap_or_else(|| "import".to_owned()),
+        };
+        if collection.is_empty() || collection.len() > 200 || collection.contains(|c: char| c == '/' || c.is_control())
+        {
+            return Err("the collection's --name needs 1 to 200 bytes, without / and control characters".to_owned());
+        }
+        Ok(Self { root: path.to_owned(), collection, found })
+    }
+
+    /// Stores every file through `store`, which answers each item of a batch with one result, in order. Whatever
+    /// needs saying goes to `say`, a line each.
+    ///
+    /// # Errors
+    /// `store` failed as a whole; what came before is stored, and importing again goes on from there.
+    pub(super) fn store<E: Display>(
+        &self,
+        store: impl FnMut(Vec<Item>) -> Result<Vec<Result<Applied, E>>, E>,
+        say: impl FnMut(&str),
+    ) -> Result<Report, E> {
+        let mut run = Run { source: self, store, say, report: Report::default(), batch: Batch::default() };
+        for (path, reason) in &self.found.failed {
+            run.fail(&path.display().to_string(), reason);
+        }
+        let progress = progress_bar(self.found.files.len());
+        for file in &self.found.files {
+            progress.suspend(|| run.take(file))?;
+            progress.inc(1);
+        }
+        progress.finish_and_clear();
+        run.flush()?;
+        Ok(run.report)
+    }
+}
+
+/// One import under way.
+struct Run<'a, S, P> {
+    source: &'a Source,
+    store: S,
+    say: P,
+    report: Report,
+    batch: Batch,
+}
+
+#[derive(Default)]
+struct Batch {
+    names: Vec<String>,
+    items: Vec<Item>,
+    bytes: usize,
+}
+
+impl<S, P, E> Run<'_, S, P>
+where
+    S: FnMut(Vec<Item>) -> Result<Vec<Result<Applied, E>>, E>,
+    P: FnMut(&str),
+    E: Display,
+{
+    fn take(&mut self, file: &MarkdownFile) -> Result<(), E> {
+        let name = self.shown(file);
+        let bytes = match markdown_files::read(&file.path) {
+            Ok(bytes) => bytes,
+            Err(reason) => {
+                self.fail(&name, &reason);
+                return Ok(());
+            }
+        };
+        let document = match front_matter::parse(&bytes) {
+            Ok(document) => document,
+            Err(error) => {
+                self.fail(&name, &error.to_string());
+                return Ok(());
+            }
+        };
+        if document.zone_assumed {
+            (self.say)(&format!("note: {name}: a time without a zone was taken as UTC"));
+        }
+        self.batch.bytes += document.body.len();
+        let source = format!("{}/{}", self.source.collection, file.relative);
+        let article = article(document, &file.relative, &self.source.collection);
+        self.batch.items.push((source, sha256(&bytes), article));
+        self.batch.names.push(name);
+        if self.batch.names.len() >= BATCH_FILES || self.batch.bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), E> {
+        let Batch { names, items, .. } = std::mem::take(&mut self.batch);
+        if names.is_empty() {
+            return Ok(());
+        }
+        let results = (self.store)(items)?;
+        for (name, result) in names.iter().zip(results) {
+            self.count(name, result);
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, name: &str, result: Result<Applied, E>) {
+        match result {
+            Err(error) => self.fail(name, &error.to_string()),
+            Ok(Applied::Created(_)) => self.report.created += 1,
+            Ok(Applied::Updated(_)) => self.report.updated += 1,
+            Ok(Applied::Kept { reason: Kept::Edited, article }) => {
+                let slug = article.map(|article| article.slug).unwrap_or_default();
+                self.report.kept += 1;
+                (self.say)(&format!(
+                    "kept: {name}: the file has changed, but so was the article {slug:?} since its import"
+                ));
+            }
+            Ok(Applied::Kept { reason: Kept::Deleted, .. }) => {
+                self.report.kept += 1;
+                (self.say)(&format!(
+                    "kept: {name}: the file has changed, but its article was deleted since its import"
+                ));
+            }
+            Ok(_) => self.report.unchanged += 1,
+        }
+    }
+
+    fn fail(&mut self, name: &str, reason: &str) {
+        self.report.failed += 1;
+        (self.say)(&format!("failed: {name}: {reason}"));
+    }
+
+    /// The file's path as the user would write it.
+    fn shown(&self, file: &MarkdownFile) -> String {
+        if self.source.root.is_file() { file.path.display().to_string() } else { file.relative.clone() }
+    }
+}
+
+fn article(document: Document, relative: &str, collection: &str) -> NewArticle {
+    let title = document.title.unwrap_or_else(|| title_from_path(relative, collection));
+    let mut article =
+        NewArticle::new(title, document.body).tags(document.tags).kind(document.kind).status(document.status);
+    article.slug = document.slug;
+    article.created_at = document.created_at;
+    // A site generator's "updated" may be older than its "date"; an article is never older than its creation.
+    article.updated_at = match (document.created_at, document.updated_at) {
+        (Some(created), Some(updated)) => Some(created.max(updated)),
+        (_, updated) => updated,
+    };
+    article
+}
+
+/// `2026/a-first_post.md` is "a first post"; an index file is named by its folder.
+fn title_from_path(relative: &str, collection: &str) -> String {
+    let mut parts = relative.rsplit('/');
+    let file = parts.next().unwrap_or(relative);
+    let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
+    let name = if matches!(stem, "index" | "_index") { parts.next().unwrap_or(collection) } else { stem };
+    name.replace(['-', '_'], " ").trim().to_owned()
+}
+
+/// The folder's own name, also of `.` and of links; of a file, that of the folder it lies in.
+fn folder_name(path: &Path) -> Option<String> {
+    let path = path.canonicalize().ok()?;
+    let folder = if path.is_file() { path.parent()? } else { &path };
+    Some(folder.file_name()?.to_string_lossy().into_owned())
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// On stderr, and only when that is a terminal.
+fn progress_bar(files: usize) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(files as u64), ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} files  {elapsed}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_comes_from_the_file_name_or_the_folder_of_an_index() {
+        assert_eq!(title_from_path("a-first_post.md", "blog"), "a first post");
+        assert_eq!(title_from_path("2026/trip-to-rome/index.md", "blog"), "trip to rome");
+        assert_eq!(title_from_path("index.md", "my-blog"), "my blog");
+        assert_eq!(title_from_path("v1.2.markdown", "blog"), "v1.2");
+    }
+
+    #[test]
+    fn a_collection_is_named_by_its_folder_or_by_the_user() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let posts = dir.path().join("posts");
+        std::fs::create_dir(&posts).expect("create");
+        std::fs::write(posts.join("a.md"), "x").expect("write");
+        let name = |path: &Path, name| Source::open(path, name).expect("readable").collection;
+        assert_eq!(name(&posts, None), "posts");
+        assert_eq!(name(&posts.join("."), None), "posts");
+        assert_eq!(name(&posts.join("a.md"), None), "posts", "a file alone is the same source as in its folder");
+        assert_eq!(name(&posts, Some("blog")), "blog");
+        for bad in ["", "a/b", "a\nb"] {
+            Source::open(&posts, Some(bad)).expect_err("cannot be used");
+        }
+    }
+
+    #[test]
+    fn an_update_time_before_the_creation_is_raised_to_it() {
+        let document = front_matter::parse(b"---\ndate: 2026-02-01\nupdated: 2026-01-01\n---\nx").expect("readable");
+        let article = article(document, "a.md", "blog");
+        assert_eq!(article.updated_at, article.created_at);
+    }
+}

@@ -1,0 +1,60 @@
+//! The command line: settings are read and checked here, before any work; each command has a module of its own.
+
+mod app;
+mod args;
+mod dates;
+mod delivery;
+mod error;
+mod front_matter;
+mod handler;
+mod help;
+mod import;
+mod markdown_files;
+mod outbox;
+mod output;
+mod search;
+#[cfg(feature = "server")]
+mod serve;
+mod settings;
+
+use crate::lifecycle::{BoxError, Handle};
+use error::CliError;
+
+#[cfg(feature = "server")]
+pub use args::ServeArgs;
+pub use args::{Cli, Command, HandlerCommand, ImportArgs, ListArgs, OutboxCommand, ReplayArgs, SearchArgs, ShowArgs};
+pub use settings::{ListState, LogLevel};
+
+/// Runs the command and returns its exit code, one of [`exit`]. `on_signals` is called by a command that stops in order:
+/// it makes the process's signals drive the handle.
+#[cfg_attr(not(feature = "server"), allow(unused_variables))]
+pub fn run(cli: &Cli, on_signals: &dyn Fn(&Handle) -> Result<(), BoxError>) -> u8 {
+    let done = match &cli.command {
+        #[cfg(feature = "server")]
+        Command::Serve(args) => serve::run(&cli.data, args, on_signals),
+        Command::Import(args) => import::run(&cli.data, args),
+        Command::Search(args) => search::run(&cli.data, args),
+        Command::Outbox(command) => outbox::run(&cli.data, command),
+        Command::Handler(HandlerCommand::List) => handler::list(&cli.data),
+    };
+    match done {
+        Ok(code) => code,
+        Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => exit::OK,
+        Err(error) => {
+            eprintln!("vayu-articles: {error}");
+            exit::FAILED
+        }
+    }
+}
+
+/// Exit codes, for scripts; the same for every command.
+pub mod exit {
+    /// Everything asked for was done.
+    pub const OK: u8 = 0;
+    /// Something failed, or one file of several did; what and why stands on stderr.
+    pub const FAILED: u8 = 1;
+    /// The command line itself is wrong; nothing was done.
+    pub const USAGE: u8 = 2;
+    /// A second signal came before the stop was done.
+    pub const INTERRUPTED: u8 = 130;
+}

@@ -1,0 +1,161 @@
+//! `outbox stats|list|show|replay`: the operator's view on the command line.
+
+use std::fmt::Display;
+use std::path::Path;
+
+use super::app::App;
+use super::output::{Output, moment, printable};
+use super::settings::DataDir;
+use super::{CliError, ListArgs, OutboxCommand, ReplayArgs, ShowArgs, exit};
+use crate::outbox::{EventStory, ExceptionInfo, ExceptionQuery, LaneInfo, Operator, ReplayError};
+use crate::storage::TransactError;
+
+/// Runs one of the commands on a database that exists.
+pub(super) fn run(data: &Path, command: &OutboxCommand) -> Result<u8, CliError> {
+    let dir = DataDir::existing(data).map_err(CliError::Failed)?;
+    let app = App::open(&dir)?;
+    let operator = Operator::new(&app.database);
+    let mut out = Output::new();
+    let done = match command {
+        OutboxCommand::Stats => stats(&operator, &mut out),
+        OutboxCommand::List(args) => list(&operator, args, &mut out),
+        OutboxCommand::Show(args) => show(&operator, args, &mut out),
+        OutboxCommand::Replay(args) => replay(&operator, args, &mut out),
+    };
+    app.close()?;
+    done?;
+    out.flush()?;
+    Ok(exit::OK)
+}
+
+fn stats(operator: &Operator, out: &mut Output) -> Result<(), CliError> {
+    let stats = operator.stats().map_err(unreadable)?;
+    out.line(&format!("newest event {}", stats.last_id))?;
+    let rows: Vec<_> = stats.lanes.iter().map(stats_row).collect();
+    out.table(["HANDLER", "CURSOR", "BEHIND", "OLDEST", "RETRY", "WAITING", "PARKED", "DEAD", "STATE"], &rows)?;
+    for (event_type, count) in &stats.types_without_lane {
+        out.line(&format!("no handler takes {}: {count} of the newest events", printable(event_type)))?;
+    }
+    Ok(())
+}
+
+fn stats_row(lane: &LaneInfo) -> [String; 9] {
+    let behind = if lane.lag_events >= 100_000 { "100000+".to_owned() } else { lane.lag_events.to_string() };
+    let oldest = if lane.lag_events == 0 { "-".to_owned() } else { format!("{} s", lane.lag_ms / 1_000) };
+    let open = &lane.exceptions;
+    let counts = [open.retry, open.waiting, open.parked, open.dead_letter].map(|count| count.to_string());
+    let [retry, waiting, parked, dead] = counts;
+    let cursor = lane.cursor.to_string();
+    [printable(&lane.handler), cursor, behind, oldest, retry, waiting, parked, dead, state_of(lane)]
+}
+
+/// What a lane does, as far as the database tells.
+pub(super) fn state_of(lane: &LaneInfo) -> String {
+    if lane.held {
+        return "held".to_owned();
+    }
+    match (&lane.pause_reason, lane.paused_until, &lane.owner) {
+        (reason, Some(until), Some(_)) => {
+            format!("paused until {}: {}", moment(until), printable(reason.as_deref().unwrap_or_default()))
+        }
+        (_, _, Some(_)) => "owned".to_owned(),
+        (_, _, None) => "no owner".to_owned(),
+    }
+}
+
+fn list(operator: &Operator, args: &ListArgs, out: &mut Output) -> Result<(), CliError> {
+    let mut query = ExceptionQuery { state: args.state.into(), handler: args.handler.clone(), ..Default::default() };
+    query.limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
+    query.after = match (&args.handler, args.after) {
+        (Some(handler), Some(id)) => Some((handler.clone(), id)),
+        _ => None,
+    };
+    let exceptions = operator.exceptions(&query).map_err(unreadable)?;
+    let row = |info: &ExceptionInfo| {
+        [
+            printable(&info.handler),
+            info.outbox_id.to_string(),
+            printable(info.key.as_deref().unwrap_or("-")),
+            info.attempts.to_string(),
+            info.replays.to_string(),
+            moment(info.updated_at),
+            note(info),
+        ]
+    };
+    let rows: Vec<_> = exceptions.iter().map(row).collect();
+    out.table(["HANDLER", "ID", "KEY", "CALLS", "REPLAYS", "SINCE", "REASON"], &rows)?;
+    Ok(())
+}
+
+fn note(info: &ExceptionInfo) -> String {
+    let mut note = printable(info.reason.as_deref().unwrap_or("-"));
+    if let Some(by) = info.superseded_by {
+        note.push_str(&format!(" (superseded by {by})"));
+    }
+    note
+}
+
+fn show(operator: &Operator, args: &ShowArgs, out: &mut Output) -> Result<(), CliError> {
+    let story = operator.show(&args.event).map_err(unreadable)?;
+    let Some(story) = story else {
+        return Err(CliError::failed(format!("neither the log nor an exception knows an event {:?}", args.event)));
+    };
+    show_event(&story, out)?;
+    let lanes: Vec<_> = story.lanes.iter().map(|(lane, state)| [printable(lane), state.clone()]).collect();
+    out.table(["HANDLER", "STATE"], &lanes)?;
+    for exception in &story.exceptions {
+        out.line("")?;
+        let calls = exception.attempts;
+        out.line(&format!("{}: {calls} failed calls, {} replays", printable(&exception.handler), exception.replays))?;
+        if let Some(at) = exception.next_attempt_at {
+            out.line(&format!("  next try at {}", moment(at)))?;
+        }
+        for entry in &exception.history {
+            out.line(&format!("  {}  {}  {}", moment(entry.at), printable(&entry.what), printable(&entry.reason)))?;
+        }
+    }
+    Ok(())
+}
+
+fn show_event(story: &EventStory, out: &mut Output) -> Result<(), CliError> {
+    if let Some(event) = &story.event {
+        let dash = |text: &Option<String>| printable(text.as_deref().unwrap_or("-"));
+        out.line(&format!("id           {}", event.id))?;
+        out.line(&format!("event_id     {}", printable(&event.event_id)))?;
+        out.line(&format!("type         {}", printable(&event.event_type)))?;
+        out.line(&format!("key          {}", dash(&event.key)))?;
+        out.line(&format!("occurred     {}", moment(event.occurred_at)))?;
+        out.line(&format!("correlation  {}", dash(&event.correlation_id)))?;
+        out.line(&format!("causation    {}", dash(&event.causation_id)))?;
+        out.line(&format!("payload      {}", printable(&event.payload)))?;
+    } else {
+        let why = story.undecodable.as_deref().unwrap_or("the log no longer holds it");
+        out.line(&format!("the event cannot be shown: {}", printable(why)))?;
+    }
+    out.line("")?;
+    Ok(())
+}
+
+fn replay(operator: &Operator, args: &ReplayArgs, out: &mut Output) -> Result<(), CliError> {
+    let Some(id) = args.id else {
+        let (replayed, left) = operator.replay_all(Some(&args.handler)).map_err(|e| CliError::failed(e.to_string()))?;
+        let left = if left == 0 { String::new() } else { format!("; {left} left, see `outbox list`") };
+        out.line(&format!("{replayed} dead letters of {} are due again{left}", printable(&args.handler)))?;
+        return Ok(());
+    };
+    operator.replay(id, &args.handler, args.force).map_err(|error| refused(id, &args.handler, error))?;
+    out.line(&format!("event {id} is due again for {}", printable(&args.handler)))?;
+    Ok(())
+}
+
+fn refused(id: i64, handler: &str, error: TransactError<ReplayError>) -> CliError {
+    let hint = match &error {
+        TransactError::Task(ReplayError::Superseded { .. } | ReplayError::TooOften) => "; --force overrules that",
+        _ => "",
+    };
+    CliError::failed(format!("event {id} at {handler:?} was not replayed: {error}{hint}"))
+}
+
+fn unreadable(error: impl Display) -> CliError {
+    CliError::failed(error.to_string())
+}

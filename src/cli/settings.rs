@@ -1,0 +1,160 @@
+//! Raw arguments as checked settings.
+
+use std::io;
+#[cfg(feature = "server")]
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+
+use crate::outbox::ExceptionState;
+
+/// How much is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[non_exhaustive]
+pub enum LogLevel {
+    /// Nothing.
+    Off,
+    /// What failed.
+    Error,
+    /// What may need a look, too.
+    Warn,
+    /// Starts, stops and what is done, too.
+    Info,
+    /// Details for finding a fault, too.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+impl LogLevel {
+    /// As the `log` crate names it.
+    pub fn filter(self) -> log::LevelFilter {
+        match self {
+            Self::Off => log::LevelFilter::Off,
+            Self::Error => log::LevelFilter::Error,
+            Self::Warn => log::LevelFilter::Warn,
+            Self::Info => log::LevelFilter::Info,
+            Self::Debug => log::LevelFilter::Debug,
+            Self::Trace => log::LevelFilter::Trace,
+        }
+    }
+}
+
+/// An address to listen on. The server has no access control, so only this machine may reach it.
+///
+/// # Errors
+/// A sentence for the user.
+#[cfg(feature = "server")]
+pub(super) fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
+    let addr: SocketAddr = numeric
+        .as_deref()
+        .unwrap_or(text)
+        .parse()
+        .map_err(|_| "write an address and a port, such as 127.0.0.1:8080 or [::1]:8080".to_owned())?;
+    if !addr.ip().is_loopback() {
+        return Err("only loopback addresses are served, such as 127.0.0.1: there is no access control".to_owned());
+    }
+    Ok(addr)
+}
+
+/// Which exceptions `outbox list` shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[non_exhaustive]
+pub enum ListState {
+    /// To be tried again.
+    Retry,
+    /// Behind an earlier event of the same key.
+    Waiting,
+    /// Given up, and holding back their key.
+    Parked,
+    /// Given up, and passed over.
+    DeadLetter,
+    /// Given up by an operator.
+    Discarded,
+    /// Went well after a failure.
+    Done,
+}
+
+impl From<ListState> for ExceptionState {
+    fn from(state: ListState) -> Self {
+        match state {
+            ListState::Retry => Self::Retry,
+            ListState::Waiting => Self::Waiting,
+            ListState::Parked => Self::Parked,
+            ListState::DeadLetter => Self::DeadLetter,
+            ListState::Discarded => Self::Discarded,
+            ListState::Done => Self::Done,
+        }
+    }
+}
+
+/// The data folder and what lies in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DataDir {
+    root: PathBuf,
+}
+
+impl DataDir {
+    /// Creates the folder if it is absent.
+    ///
+    /// # Errors
+    /// A sentence for the user: the folder can neither be found nor made.
+    pub(crate) fn create(root: &Path) -> Result<Self, String> {
+        std::fs::create_dir_all(root)
+            .map_err(|e| format!("cannot create the data folder {}: {e}; name another with --data", root.display()))?;
+        Ok(Self { root: root.to_owned() })
+    }
+
+    /// The folder of a database that must exist already.
+    ///
+    /// # Errors
+    /// A sentence for the user: there is none.
+    pub(crate) fn existing(root: &Path) -> Result<Self, String> {
+        let dir = Self { root: root.to_owned() };
+        match std::fs::metadata(dir.articles()) {
+            Ok(_) => Ok(dir),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(format!(
+                "no database in {}: name its folder with --data, or make one with `import` or `serve`",
+                root.display()
+            )),
+            Err(e) => Err(format!("cannot look at {}: {e}", dir.articles().display())),
+        }
+    }
+
+    /// Articles and their outbox.
+    pub(crate) fn articles(&self) -> PathBuf {
+        self.root.join("articles.db")
+    }
+
+    /// The search index.
+    pub(crate) fn search(&self) -> PathBuf {
+        self.root.join("search.db")
+    }
+
+    /// Rendered pages.
+    pub(crate) fn cache(&self) -> PathBuf {
+        self.root.join("cache")
+    }
+}
+
+#[cfg(all(test, feature = "server"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_addresses_with_a_port_are_taken() {
+        for (text, addr) in [
+            ("127.0.0.1:0", "127.0.0.1:0"),
+            ("127.8.0.1:80", "127.8.0.1:80"),
+            ("localhost:8080", "127.0.0.1:8080"),
+            ("[::1]:1", "[::1]:1"),
+        ] {
+            assert_eq!(loopback(text).expect(text).to_string(), addr);
+        }
+        for text in ["0.0.0.0:80", "[::]:80", "192.168.1.1:80", "127.0.0.1", "localhost", "127.0.0.1:99999", ""] {
+            loopback(text).expect_err(text);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What a relay does beside delivering: it keeps its owner file in place, removes those of the dead, and prunes the log.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+
+use super::owner::{self, OwnerLock};
+use super::retention::{self, Retention};
+use super::sql;
+use crate::storage::Database;
+
+/// How often the owner file is looked at: well within the two seconds after which a missing one counts as dead.
+const LOOK: Duration = Duration::from_millis(500);
+/// Dead owners' files removed at the start, at most.
+const MAX_DEAD_FILES: usize = 1_000;
+
+pub(super) struct Housekeeping {
+    pub(super) database: Database,
+    pub(super) lock: Arc<OwnerLock>,
+    pub(super) path: PathBuf,
+    pub(super) retention: Option<Retention>,
+    pub(super) stop: Receiver<()>,
+}
+
+pub(super) fn run(house: &Housekeeping) {
+    remove_dead_files(house);
+    let mut resume_after = 0;
+    let mut last_pass: Option<Instant> = None;
+    while let Err(RecvTimeoutError::Timeout) = house.stop.recv_timeout(LOOK) {
+        if let Err(error) = house.lock.keep() {
+            log::warn!("relay owner_file=missing error={error}");
+        }
+        let Some(retention) = &house.retention else { continue };
+        if last_pass.is_some_and(|at| at.elapsed() < retention.every) {
+            continue;
+        }
+        last_pass = Some(Instant::now());
+        let stopping = || matches!(house.stop.try_recv(), Err(crossbeam_channel::TryRecvError::Disconnected));
+        let keep_and_go_on = || {
+            let _ = house.lock.keep();
+            stopping()
+        };
+        match retention::prune(&house.database, retention, resume_after, keep_and_go_on) {
+            Ok(pruned) => {
+                resume_after = pruned.resume_after;
+                if pruned.events > 0 {
+                    log::info!("relay retention removed={} up_to={resume_after}", pruned.events);
+                    vacuum(house, retention, &stopping);
+                }
+            }
+            Err(error) => log::warn!("relay retention=failed error={error}"),
+        }
+    }
+}
+
+/// Gives free pages back, some at a time, in a file with incremental vacuum; elsewhere there is nothing to do.
+fn vacuum(house: &Housekeeping, retention: &Retention, stopping: &dyn Fn() -> bool) {
+    /// One pass ends after this many steps; the next one goes on.
+    const MAX_STEPS: u32 = 1_000;
+    let pages = retention.vacuum_pages;
+    for _ in 0..MAX_STEPS {
+        if stopping() || !has_free_pages(&house.database) {
+            return;
+        }
+        let step = house
+            .database
+            .writer()
+            .submit_internal(false, move |tx| tx.execute_batch(&format!("PRAGMA incremental_vacuum({pages})")));
+        if let Err(error) = step.and_then(|pending| pending.wait()) {
+            log::warn!("relay vacuum=failed error={error}");
+            return;
+        }
+    }
+}
+
+fn has_free_pages(database: &Database) -> bool {
+    const INCREMENTAL: i64 = 2;
+    let pragma = |connection: &rusqlite::Connection, name: &str| {
+        connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0))
+    };
+    let found = database.read(|connection| {
+        Ok::<_, rusqlite::Error>(
+            pragma(connection, "auto_vacuum")? == INCREMENTAL && pragma(connection, "freelist_count")? > 0,
+        )
+    });
+    found.unwrap_or(false)
+}
+
+fn remove_dead_files(house: &Housekeeping) {
+    let dead = match owner::dead_owners(&house.path, MAX_DEAD_FILES) {
+        Ok(dead) => dead,
+        Err(error) => {
+            log::warn!("relay owner_files=unreadable error={error}");
+            return;
+        }
+    };
+    for owner in dead {
+        let owns = house.database.read(|connection| {
+            connection.prepare_cached(sql::LANES_OF_OWNER)?.query_row([&owner], |row| row.get::<_, i64>(0))
+        });
+        // A file that a lane still names proves that its owner is dead: the taking of that lane removes it.
+        if matches!(owns, Ok(0)) {
+            owner::remove_owner_file(&house.path, &owner);
+        }
+    }
+}

@@ -1,0 +1,493 @@
+//! One pass: read a snapshot, run what is due, then the log; and what each outcome leads to.
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use super::call::{self, Called};
+use super::take::{self, LaneRow};
+use super::{Interrupt, Lane, LaneState};
+use crate::outbox::dispatch::{LaneStart, OnDeadLetter};
+use crate::outbox::flush::{Change, Verdict};
+use crate::outbox::log::{self, BatchLimits, Body, Exception, LogRow};
+use crate::outbox::policy::millis;
+use crate::outbox::{Event, sql};
+
+/// Most exceptions run in one pass, and most waiting rows run behind one head.
+const EXCEPTIONS_PER_PASS: i64 = 1_024;
+/// How far a probe looks for an event of another key.
+const PROBE_DEPTH: usize = 256;
+/// How far back a lane looks for the last event it has behind it.
+const LOOK_BACK: i64 = 10_000;
+
+/// What to do with a log row.
+enum Plan {
+    /// Not this lane's business.
+    PassBy,
+    /// An earlier event of its key is open.
+    Wait,
+    /// The outcome is known without a call.
+    Known(Called),
+    /// Call the handler with this and the next events at once.
+    Batch,
+    Call,
+}
+
+/// What one snapshot shows.
+struct Seen {
+    lane: Option<LaneRow>,
+    due: Vec<Exception>,
+    log: Vec<LogRow>,
+}
+
+impl Lane {
+    /// `true` when there was something to do, so that the next pass should follow at once.
+    pub(super) fn pass(&mut self) -> Result<bool, Interrupt> {
+        self.land(false)?;
+        let paused = self.is_paused();
+        let position = self.progress.position();
+        self.ahead.retain(|id, _| *id > position);
+        if self.progress.has_unwritten_rows() || self.progress.rows_ahead() >= self.options.run_ahead {
+            self.settle(None)?;
+        }
+        self.progress.before_read();
+        let seen = self.read(!paused)?;
+        self.board.passed(self.matcher.take_skipped());
+        match &seen.lane {
+            Some(lane) if lane.owner.as_deref() != Some(self.lock.id()) => return Err(Interrupt::Lost),
+            Some(lane) if lane.held => return Err(Interrupt::Held),
+            Some(_) => {}
+            None => return Err(Interrupt::Lost),
+        }
+        if paused {
+            self.flush_if_due(Instant::now())?;
+            return Ok(false);
+        }
+        if self.outage.is_none() {
+            self.board.show(LaneState::Running);
+        }
+        if !self.begun && !self.begin()? {
+            return Ok(false);
+        }
+        let worked = !seen.due.is_empty() || !seen.log.is_empty();
+        self.end_single_step_if_through(&seen);
+        if self.run_exceptions(seen.due, &seen.log)? {
+            self.run_log(seen.log)?;
+        }
+        self.flush_if_due(Instant::now())?;
+        Ok(worked)
+    }
+
+    fn read(&mut self, with_events: bool) -> Result<Seen, Interrupt> {
+        let now = self.now();
+        let far = now.saturating_add(millis(self.options.policy.longest_wait()));
+        let room = self.options.run_ahead.saturating_sub(self.progress.rows_ahead());
+        let limits = BatchLimits { rows: self.options.batch_events.min(room), bytes: self.options.batch_bytes };
+        let (name, position, matcher) = (self.name.as_str(), self.progress.position(), &mut self.matcher);
+        self.database
+            .read(|connection| -> rusqlite::Result<Seen> {
+                let lane = take::read_lane(connection, name)?;
+                let (mut due, mut log) = (Vec::new(), Vec::new());
+                if with_events {
+                    let has_exceptions: bool = connection
+                        .prepare_cached(sql::HAS_EXCEPTIONS)?
+                        .query_row((name, position), |row| row.get(0))?;
+                    if has_exceptions {
+                        due = read_due(connection, name, now, far, limits.bytes)?;
+                    }
+                    log = log::read_log(connection, matcher, position, limits, has_exceptions.then_some(name))?;
+                }
+                Ok(Seen { lane, due, log })
+            })
+            .map_err(|error| Interrupt::Database(format!("reading failed: {error}")))
+    }
+
+    /// Tells the handler where the lane stands; `false` pauses the lane.
+    fn begin(&mut self) -> Result<bool, Interrupt> {
+        let cursor = self.progress.durable();
+        let filter = self.matcher.filter().clone();
+        let last_event = self
+            .database
+            .read(|connection| -> rusqlite::Result<Option<(i64, String)>> {
+                let mut statement = connection.prepare_cached(sql::READ_BACK)?;
+                let mut rows = statement.query((cursor, LOOK_BACK))?;
+                while let Some(row) = rows.next()? {
+                    if row.get_ref(2)?.as_str().is_ok_and(|event_type| filter.matches(event_type)) {
+                        return Ok(Some((row.get(0)?, row.get(1)?)));
+                    }
+                }
+                Ok(None)
+            })
+            .map_err(|error| Interrupt::Database(format!("reading failed: {error}")))?;
+        let start = LaneStart { cursor, last_event };
+        match call::hook(|| self.handler.begin(&start)) {
+            Called::Done => {
+                self.begun = true;
+                self.outage_over();
+                Ok(true)
+            }
+            Called::Failed { reason } | Called::Poison { reason } => {
+                self.pause(&format!("the handler cannot begin: {reason}"), None);
+                Ok(false)
+            }
+            Called::Unavailable { reason, retry_after } => {
+                self.pause(&format!("the handler cannot begin: {reason}"), retry_after);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Runs what is due; `false` when the lane paused.
+    fn run_exceptions(&mut self, due: Vec<Exception>, log: &[LogRow]) -> Result<bool, Interrupt> {
+        let mut finished = HashSet::new();
+        for (index, exception) in due.iter().enumerate() {
+            if !finished.insert(exception.id) {
+                continue;
+            }
+            let rest = &due[index + 1..];
+            let Some(verdict) = self.run_exception(exception, rest, log, &mut finished)? else { return Ok(false) };
+            let done = matches!(verdict, Verdict::Done);
+            self.conclude_exception(exception, verdict);
+            self.flush_if_due(Instant::now())?;
+            if let (true, Some(key)) = (done, &exception.key)
+                && !self.run_waiting(key, exception.id, rest, log, &mut finished)?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The key's head went well: go on through what waited behind it, in order. `false` when the lane paused.
+    fn run_waiting(
+        &mut self,
+        key: &str,
+        after: i64,
+        due: &[Exception],
+        log: &[LogRow],
+        finished: &mut HashSet<i64>,
+    ) -> Result<bool, Interrupt> {
+        let (name, bytes) = (self.name.as_str(), self.options.batch_bytes);
+        let waiting = self
+            .database
+            .read(|connection| {
+                let parameters = (name, key, after, EXCEPTIONS_PER_PASS);
+                log::read_exceptions(connection, sql::READ_WAITING, parameters, bytes)
+            })
+            .map_err(|error| Interrupt::Database(format!("reading failed: {error}")))?;
+        for exception in &waiting {
+            if exception.began.state != "waiting" || !finished.insert(exception.id) {
+                break;
+            }
+            let Some(verdict) = self.run_exception(exception, due, log, finished)? else { return Ok(false) };
+            let done = matches!(verdict, Verdict::Done);
+            self.conclude_exception(exception, verdict);
+            self.flush_if_due(Instant::now())?;
+            if !done {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
+    /// `None` when the lane paused.
+    fn run_exception(
+        &mut self,
+        exception: &Exception,
+        due: &[Exception],
+        log: &[LogRow],
+        finished: &mut HashSet<i64>,
+    ) -> Result<Option<Verdict>, Interrupt> {
+        if exception.superseded {
+            let reason = "a later event of its key is done; replay it with force if it must run".to_owned();
+            let attempts = exception.attempts;
+            return Ok(Some(Verdict::Final { attempts, what: "superseded", reason }));
+        }
+        let called = match &exception.body {
+            Body::Event(event) => {
+                let alone = exception.crashes > 0;
+                match self.attempt(event, alone, due, log, finished)? {
+                    Some(called) => called,
+                    None => return Ok(None),
+                }
+            }
+            Body::Bad(reason) => Called::Poison { reason: reason.clone() },
+            Body::Missing | Body::Skip => {
+                return Ok(Some(Verdict::Discarded { reason: "event_missing".to_owned() }));
+            }
+        };
+        Ok(Some(self.verdict(called, exception.attempts)))
+    }
+
+    fn conclude_exception(&mut self, exception: &Exception, verdict: Verdict) {
+        if let Some(key) = &exception.key {
+            match verdict {
+                Verdict::Done | Verdict::Discarded { .. } => {}
+                Verdict::Final { .. } if self.on_dead_letter == OnDeadLetter::Continue => self.progress.mark_dead(key),
+                _ => self.progress.block(key),
+            }
+        }
+        let change =
+            Change::Ran { id: exception.id, key: exception.key.clone(), began: exception.began.clone(), verdict };
+        self.progress.record(change, Instant::now());
+    }
+
+    /// Runs the log in order; stops early when the lane pauses.
+    fn run_log(&mut self, mut rows: Vec<LogRow>) -> Result<(), Interrupt> {
+        let mut index = 0;
+        // Rows before this place are called one by one: their batch failed.
+        let mut singly_before = 0;
+        while index < rows.len() {
+            self.flush_if_due(Instant::now())?;
+            let row = &rows[index];
+            match self.plan(row, index < singly_before) {
+                Plan::PassBy => self.progress.advance(row.id, Instant::now()),
+                Plan::Wait => self.conclude_blocked(row),
+                Plan::Known(called) => self.conclude(row, called),
+                Plan::Batch => {
+                    match self.run_batch(&mut rows, index)? {
+                        Some(end) => index = end,
+                        None => singly_before = index + self.options.batch_events,
+                    }
+                    continue;
+                }
+                Plan::Call => {
+                    let Body::Event(event) = &row.body else { return Ok(()) };
+                    let rest = &rows[index + 1..];
+                    let Some(called) = self.attempt(event, false, &[], rest, &mut HashSet::new())? else {
+                        return Ok(());
+                    };
+                    self.conclude(row, called);
+                }
+            }
+            index += 1;
+        }
+        Ok(())
+    }
+
+    fn plan(&mut self, row: &LogRow, singly: bool) -> Plan {
+        if row.own_row {
+            return Plan::PassBy;
+        }
+        match &row.body {
+            Body::Skip | Body::Missing => Plan::PassBy,
+            Body::Bad(reason) => Plan::Known(Called::Poison { reason: reason.clone() }),
+            Body::Event(_) if self.is_blocked(row) => Plan::Wait,
+            Body::Event(_) => match self.ahead.remove(&row.id) {
+                Some(called) => Plan::Known(called),
+                None if singly || self.batch_limit == 1 || self.single_step_to.is_some() => Plan::Call,
+                None => Plan::Batch,
+            },
+        }
+    }
+
+    fn is_blocked(&self, row: &LogRow) -> bool {
+        row.blocked || row.key.as_deref().is_some_and(|key| self.progress.is_blocked(key))
+    }
+
+    /// Hands the next runnable events to the handler at once; `None` when they have to be run one by one.
+    fn run_batch(&mut self, rows: &mut [LogRow], start: usize) -> Result<Option<usize>, Interrupt> {
+        if self.past_deadline() {
+            return Err(Interrupt::Deadline);
+        }
+        let mut events = Vec::new();
+        let mut end = start;
+        while end < rows.len() && events.len() < self.batch_limit {
+            let row = &mut rows[end];
+            let runnable = !row.blocked && !row.key.as_deref().is_some_and(|key| self.progress.is_blocked(key));
+            match &row.body {
+                _ if row.own_row => {}
+                Body::Skip => {}
+                Body::Event(_) if runnable && !self.ahead.contains_key(&row.id) => {
+                    if let Body::Event(event) = std::mem::replace(&mut row.body, Body::Skip) {
+                        events.push((end, event));
+                    }
+                }
+                _ => break,
+            }
+            end += 1;
+        }
+        let (places, mut batch): (Vec<usize>, Vec<Event>) = events.into_iter().unzip();
+        if batch.len() > 1
+            && let Called::Done = call::call_batch(self.handler.as_ref(), &self.board, &batch)
+        {
+            self.outage_over();
+            let mut places = places.into_iter().peekable();
+            for (index, row) in rows[start..end].iter().enumerate() {
+                if places.next_if_eq(&(start + index)).is_some() {
+                    self.conclude(row, Called::Done);
+                } else {
+                    self.progress.advance(row.id, Instant::now());
+                }
+            }
+            return Ok(Some(end));
+        }
+        for (place, event) in places.into_iter().zip(batch.drain(..)) {
+            rows[place].body = Body::Event(event);
+        }
+        Ok(None)
+    }
+
+    fn conclude_blocked(&mut self, row: &LogRow) {
+        let now = Instant::now();
+        let change = Change::New { id: row.id, key: row.key.clone(), verdict: Verdict::Blocked };
+        self.progress.record(change, now);
+        if let Some(key) = &row.key {
+            self.progress.block(key);
+        }
+        self.progress.advance(row.id, now);
+    }
+
+    fn conclude(&mut self, row: &LogRow, called: Called) {
+        let now = Instant::now();
+        let verdict = self.verdict(called, 0);
+        if let Verdict::Done = verdict {
+            if let Some(key) = &row.key
+                && (row.dead_below || self.progress.has_dead(key))
+            {
+                self.progress.record(Change::Passed { id: row.id, key: key.clone() }, now);
+            }
+        } else {
+            if let Some(key) = &row.key {
+                let passed_over =
+                    matches!(verdict, Verdict::Final { .. }) && self.on_dead_letter == OnDeadLetter::Continue;
+                if passed_over {
+                    self.progress.mark_dead(key);
+                } else {
+                    self.progress.block(key);
+                }
+            }
+            self.progress.record(Change::New { id: row.id, key: row.key.clone(), verdict }, now);
+        }
+        self.progress.advance(row.id, now);
+    }
+
+    /// What a call's end means, by the policy. `attempts` were spent before it.
+    fn verdict(&self, called: Called, attempts: u32) -> Verdict {
+        let policy = &self.options.policy;
+        match called {
+            Called::Done => Verdict::Done,
+            Called::Poison { reason } => Verdict::Final { attempts, what: "poison", reason },
+            Called::Failed { reason } | Called::Unavailable { reason, .. } => {
+                let attempts = attempts.saturating_add(1);
+                if attempts >= policy.max_calls {
+                    return Verdict::Final { attempts, what: "attempts_exhausted", reason };
+                }
+                let due = self.now().saturating_add(millis(policy.retry_delay(attempts)));
+                Verdict::Retry { attempts, due, reason }
+            }
+        }
+    }
+
+    /// Calls the handler. When it answers `Unavailable`, an event of another key tells an outage (then the lane pauses:
+    /// `None`) from one dead address (then the event is tried once more, and failing again counts as a failure).
+    fn attempt(
+        &mut self,
+        event: &Event,
+        alone: bool,
+        due: &[Exception],
+        log: &[LogRow],
+        finished: &mut HashSet<i64>,
+    ) -> Result<Option<Called>, Interrupt> {
+        let (reason, retry_after) = match self.call(event, alone)? {
+            Called::Unavailable { reason, retry_after } => (reason, retry_after),
+            other => {
+                self.outage_over();
+                return Ok(Some(other));
+            }
+        };
+        if !self.transport_works(event.key.as_deref(), due, log, finished)? {
+            self.pause(&reason, retry_after);
+            return Ok(None);
+        }
+        self.outage_over();
+        Ok(Some(self.call(event, alone)?))
+    }
+
+    /// Tries one event of another key; its outcome counts, whatever it is, unless it too is `Unavailable`.
+    fn transport_works(
+        &mut self,
+        key: Option<&str>,
+        due: &[Exception],
+        log: &[LogRow],
+        finished: &mut HashSet<i64>,
+    ) -> Result<bool, Interrupt> {
+        let other_due = due.iter().take(PROBE_DEPTH).find(|exception| {
+            let other_key = exception.key.is_none() || exception.key.as_deref() != key;
+            other_key && !finished.contains(&exception.id) && !exception.superseded && exception.crashes == 0
+        });
+        if let Some(exception) = other_due
+            && let Body::Event(event) = &exception.body
+        {
+            let called = self.call(event, false)?;
+            if matches!(called, Called::Unavailable { .. }) {
+                return Ok(false);
+            }
+            finished.insert(exception.id);
+            let verdict = self.verdict(called, exception.attempts);
+            self.conclude_exception(exception, verdict);
+            return Ok(true);
+        }
+        let Some((id, event)) = self.runnable_of_another_key(key, log) else { return Ok(false) };
+        let called = self.call(event, false)?;
+        if matches!(called, Called::Unavailable { .. }) {
+            return Ok(false);
+        }
+        self.ahead.insert(id, called);
+        Ok(true)
+    }
+
+    /// The first event of the log that may run now though those before it have not: none of its key is among them.
+    fn runnable_of_another_key<'r>(&self, key: Option<&str>, log: &'r [LogRow]) -> Option<(i64, &'r Event)> {
+        let mut before: HashSet<&str> = key.into_iter().collect();
+        for row in log.iter().take(PROBE_DEPTH) {
+            let row_key = row.key.as_deref();
+            let free = match row_key {
+                Some(key) => !row.blocked && !self.progress.is_blocked(key) && !before.contains(key),
+                None => true,
+            };
+            match &row.body {
+                Body::Event(event) if free && !row.own_row && !self.ahead.contains_key(&row.id) => {
+                    return Some((row.id, event));
+                }
+                _ => before.extend(row_key),
+            }
+        }
+        None
+    }
+
+    /// One call. A suspect, and every event while single-stepping, is named in the database before it runs.
+    fn call(&mut self, event: &Event, alone: bool) -> Result<Called, Interrupt> {
+        if self.past_deadline() {
+            return Err(Interrupt::Deadline);
+        }
+        if alone || self.single_step_to.is_some() {
+            self.settle(Some(event.id))?;
+        }
+        Ok(call::call(self.handler.as_ref(), &self.board, event, alone))
+    }
+
+    fn end_single_step_if_through(&mut self, seen: &Seen) {
+        let through = self.single_step_to.is_some_and(|end| self.progress.position() >= end);
+        if through && seen.due.is_empty() {
+            self.single_step_to = None;
+            self.progress.end_single_step(Instant::now());
+        }
+    }
+}
+
+fn read_due(
+    connection: &rusqlite::Connection,
+    handler: &str,
+    now: i64,
+    far: i64,
+    bytes: usize,
+) -> rusqlite::Result<Vec<Exception>> {
+    let limit = EXCEPTIONS_PER_PASS;
+    let mut due = log::read_exceptions(connection, sql::READ_CRASHED, (handler, limit), bytes)?;
+    let suspects: HashSet<i64> = due.iter().map(|exception| exception.id).collect();
+    for (statement, time) in [(sql::READ_DUE, now), (sql::READ_STRANDED, far)] {
+        let more = log::read_exceptions(connection, statement, (handler, time, limit), bytes)?;
+        due.extend(more.into_iter().filter(|exception| !suspects.contains(&exception.id)));
+    }
+    Ok(due)
+}

@@ -1,0 +1,183 @@
+//! What a lane lets others see while it runs.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What a lane is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LaneState {
+    /// Its thread has not looked at the database yet.
+    Starting,
+    /// Another living relay owns the lane; this one takes over when that one ends.
+    Standby {
+        /// The owner's name, a UUID.
+        owner: String,
+    },
+    /// It delivers.
+    Running,
+    /// Its transport is down; it tries again by itself.
+    Paused {
+        /// When, milliseconds since the Unix epoch.
+        until: i64,
+        /// What the handler said.
+        reason: String,
+    },
+    /// An operator holds it.
+    Held,
+    /// The database does not answer; it tries again by itself.
+    Waiting {
+        /// What the database said.
+        reason: String,
+    },
+    /// Its thread has ended.
+    Stopped,
+}
+
+/// A lane as its own process sees it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct LaneStatus {
+    /// The handler's name.
+    pub handler: String,
+    /// What the lane is doing.
+    pub state: LaneState,
+    /// Durable cursor: every event up to this log position has a written outcome.
+    pub cursor: i64,
+    /// Calls made since the start.
+    pub calls: u64,
+    /// Time since the last pass over the database that succeeded; `None` before the first.
+    pub last_pass: Option<Duration>,
+    /// How long the running call has been running, if one is.
+    pub running_for: Option<Duration>,
+    /// The handler's time limit for one call.
+    pub time_limit: Duration,
+    /// Events that the filter passed over since the start, by type (at most 4,096 types).
+    pub skipped: HashMap<String, u64>,
+}
+
+impl LaneStatus {
+    /// Whether the running call is past the handler's time limit.
+    pub fn is_overdue(&self) -> bool {
+        self.running_for.is_some_and(|time| time > self.time_limit)
+    }
+}
+
+/// The shared half of a lane's status.
+#[derive(Debug)]
+pub(in crate::outbox) struct Board {
+    handler: String,
+    time_limit: Duration,
+    started: Instant,
+    /// Microseconds since `started`; 0 means no call runs.
+    call_since: AtomicU64,
+    calls: AtomicU64,
+    cursor: AtomicI64,
+    shown: Mutex<Shown>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Shown {
+    state: LaneState,
+    last_pass: Option<Instant>,
+    /// The lane found nothing to do, with everything up to here written.
+    idle_at: Option<i64>,
+    skipped: HashMap<String, u64>,
+}
+
+impl Board {
+    pub(in crate::outbox) fn new(handler: &str, time_limit: Duration) -> Self {
+        let shown = Shown { state: LaneState::Starting, last_pass: None, idle_at: None, skipped: HashMap::new() };
+        Self {
+            handler: handler.to_owned(),
+            time_limit,
+            started: Instant::now(),
+            call_since: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
+            cursor: AtomicI64::new(0),
+            shown: Mutex::new(shown),
+            changed: Condvar::new(),
+        }
+    }
+
+    pub(in crate::outbox) fn status(&self) -> LaneStatus {
+        let shown = self.shown();
+        let since = self.call_since.load(Ordering::Relaxed);
+        let elapsed = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        LaneStatus {
+            handler: self.handler.clone(),
+            state: shown.state.clone(),
+            cursor: self.cursor.load(Ordering::Relaxed),
+            calls: self.calls.load(Ordering::Relaxed),
+            last_pass: shown.last_pass.map(|at| at.elapsed()),
+            running_for: (since > 0).then(|| Duration::from_micros(elapsed.saturating_sub(since))),
+            time_limit: self.time_limit,
+            skipped: shown.skipped.clone(),
+        }
+    }
+
+    /// Waits until the lane has nothing left to do up to `target`, or does not deliver at all (standby, held,
+    /// stopped); `false` when `until` passes first.
+    pub(in crate::outbox) fn wait_drained(&self, target: i64, until: Instant) -> bool {
+        let mut shown = self.shown();
+        loop {
+            let out_of_service =
+                matches!(shown.state, LaneState::Standby { .. } | LaneState::Held | LaneState::Stopped);
+            if out_of_service || shown.idle_at.is_some_and(|cursor| cursor >= target) {
+                return true;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            shown = self.changed.wait_timeout(shown, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    pub(super) fn call_begins(&self, at: Instant) {
+        let micros = at.saturating_duration_since(self.started).as_micros();
+        self.call_since.store(u64::try_from(micros).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
+    }
+
+    pub(super) fn calls_end(&self, calls: u64) {
+        self.call_since.store(0, Ordering::Relaxed);
+        self.calls.fetch_add(calls, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_cursor(&self, cursor: i64) {
+        self.cursor.store(cursor, Ordering::Relaxed);
+    }
+
+    /// Shows a state; logs it when it is another one.
+    pub(in crate::outbox) fn show(&self, state: LaneState) {
+        let mut shown = self.shown();
+        if shown.state != state {
+            log::info!("lane handler={} state={state:?}", self.handler);
+            shown.state = state;
+            self.changed.notify_all();
+        }
+    }
+
+    pub(super) fn passed(&self, skipped: HashMap<String, u64>) {
+        let mut shown = self.shown();
+        shown.last_pass = Some(Instant::now());
+        shown.idle_at = None;
+        for (event_type, count) in skipped {
+            if shown.skipped.len() < 4_096 || shown.skipped.contains_key(&event_type) {
+                *shown.skipped.entry(event_type).or_default() += count;
+            }
+        }
+    }
+
+    pub(super) fn idle(&self, cursor: i64) {
+        self.shown().idle_at = Some(cursor);
+        self.changed.notify_all();
+    }
+
+    fn shown(&self) -> MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,264 @@
+//! Reading the log and the exceptions, defensively: a row that cannot be decoded is reported, never fatal.
+
+use std::collections::HashMap;
+
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, Row};
+
+use super::sql;
+use super::{Event, EventFilter, MAX_PAYLOAD_BYTES};
+
+/// Most types whose match is remembered; a hostile writer could invent any number.
+const MAX_REMEMBERED_TYPES: usize = 4_096;
+
+/// A log row as a lane sees it.
+#[derive(Debug)]
+pub(super) struct LogRow {
+    pub(super) id: i64,
+    pub(super) key: Option<String>,
+    pub(super) body: Body,
+    /// This handler has a row for it: not the cursor's business.
+    pub(super) own_row: bool,
+    /// An open exception of its key lies below it.
+    pub(super) blocked: bool,
+    /// A dead letter of its key lies below it.
+    pub(super) dead_below: bool,
+}
+
+/// What a row holds.
+#[derive(Debug)]
+pub(super) enum Body {
+    Event(Event),
+    /// Not for this handler.
+    Skip,
+    /// Cannot be decoded; why.
+    Bad(String),
+    /// The log holds it no more.
+    Missing,
+}
+
+/// An exception that is to be run.
+#[derive(Debug)]
+pub(super) struct Exception {
+    pub(super) id: i64,
+    pub(super) key: Option<String>,
+    pub(super) began: Began,
+    pub(super) attempts: u32,
+    pub(super) crashes: u32,
+    pub(super) superseded: bool,
+    pub(super) body: Body,
+}
+
+/// The row as the run found it; its outcome is written only if it still is so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Began {
+    pub(super) state: &'static str,
+    pub(super) replays: u32,
+    pub(super) payload: Option<String>,
+}
+
+/// A filter that remembers what it said of each type, and counts what passed by.
+#[derive(Debug)]
+pub(super) struct Matcher {
+    filter: EventFilter,
+    known: HashMap<String, bool>,
+    skipped: HashMap<String, u64>,
+}
+
+impl Matcher {
+    pub(super) fn new(filter: EventFilter) -> Self {
+        Self { filter, known: HashMap::new(), skipped: HashMap::new() }
+    }
+
+    pub(super) fn filter(&self) -> &EventFilter {
+        &self.filter
+    }
+
+    /// Types that passed by since the last call, with how many events of each.
+    pub(super) fn take_skipped(&mut self) -> HashMap<String, u64> {
+        std::mem::take(&mut self.skipped)
+    }
+
+    fn matches(&mut self, event_type: &str) -> bool {
+        let matches = match self.known.get(event_type) {
+            Some(matches) => *matches,
+            None => {
+                let matches = self.filter.matches(event_type);
+                if self.known.len() < MAX_REMEMBERED_TYPES {
+                    self.known.insert(event_type.to_owned(), matches);
+                }
+                matches
+            }
+        };
+        if !matches {
+            if let Some(count) = self.skipped.get_mut(event_type) {
+                *count += 1;
+            } else if self.skipped.len() < MAX_REMEMBERED_TYPES {
+                self.skipped.insert(event_type.to_owned(), 1);
+            }
+        }
+        matches
+    }
+}
+
+/// Limits of one batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BatchLimits {
+    pub(super) rows: usize,
+    pub(super) bytes: usize,
+}
+
+/// The log after `position`. `checked` names the handler if it has exceptions to be looked at.
+pub(super) fn read_log(
+    connection: &Connection,
+    matcher: &mut Matcher,
+    position: i64,
+    limits: BatchLimits,
+    checked: Option<&str>,
+) -> rusqlite::Result<Vec<LogRow>> {
+    let rows = i64::try_from(limits.rows).unwrap_or(i64::MAX);
+    let max_payload = MAX_PAYLOAD_BYTES as i64;
+    let mut batch = Vec::with_capacity(limits.rows.min(512));
+    let mut bytes = 0;
+    let mut statement =
+        connection.prepare_cached(if checked.is_some() { sql::READ_LOG_CHECKED } else { sql::READ_LOG })?;
+    let mut found = match checked {
+        Some(handler) => statement.query((position, rows, max_payload, handler))?,
+        None => statement.query((position, rows, max_payload))?,
+    };
+    while let Some(row) = found.next()? {
+        let row = decode_row(row, matcher)?;
+        if let Body::Event(event) = &row.body {
+            bytes += event.payload.len();
+        }
+        batch.push(row);
+        if bytes >= limits.bytes {
+            break;
+        }
+    }
+    Ok(batch)
+}
+
+fn decode_row(row: &Row<'_>, matcher: &mut Matcher) -> rusqlite::Result<LogRow> {
+    let id = row.get(0)?;
+    let key = optional_text(row, 3);
+    let body = match required_text(row, 2) {
+        Err(what) => Body::Bad(format!("event_type {what}")),
+        Ok(event_type) if !matcher.matches(event_type) => Body::Skip,
+        Ok(event_type) => decode_event(row, id, event_type, &key),
+    };
+    let key = key.ok().flatten().map(str::to_owned);
+    Ok(LogRow { id, key, body, own_row: row.get(8)?, blocked: row.get(9)?, dead_below: row.get(10)? })
+}
+
+fn decode_event(row: &Row<'_>, id: i64, event_type: &str, key: &Result<Option<&str>, String>) -> Body {
+    let decode = || -> Result<Event, String> {
+        let key = key.as_ref().map_err(|what| format!("event_key {what}"))?;
+        let payload = match row.get_ref(4) {
+            Ok(ValueRef::Null) => Err(format!("is larger than {MAX_PAYLOAD_BYTES} bytes")),
+            _ => required_text(row, 4),
+        };
+        Ok(Event {
+            id,
+            event_id: required_text(row, 1).map_err(|what| format!("event_id {what}"))?.to_owned(),
+            event_type: event_type.to_owned(),
+            key: key.map(str::to_owned),
+            payload: payload.map_err(|what| format!("payload {what}"))?.to_owned(),
+            correlation_id: optional_text(row, 5).map_err(|what| format!("correlation_id {what}"))?.map(str::to_owned),
+            causation_id: optional_text(row, 6).map_err(|what| format!("causation_id {what}"))?.map(str::to_owned),
+            occurred_at: row.get(7).map_err(|error| format!("occurred_at {error}"))?,
+            attempts: 0,
+            replays: 0,
+        })
+    };
+    decode().map_or_else(Body::Bad, Body::Event)
+}
+
+fn required_text<'r>(row: &'r Row<'_>, index: usize) -> Result<&'r str, String> {
+    optional_text(row, index)?.ok_or_else(|| "is NULL".to_owned())
+}
+
+fn optional_text<'r>(row: &'r Row<'_>, index: usize) -> Result<Option<&'r str>, String> {
+    match row.get_ref(index) {
+        Ok(ValueRef::Null) => Ok(None),
+        Ok(ValueRef::Text(bytes)) => {
+            std::str::from_utf8(bytes).map(Some).map_err(|error| format!("is not UTF-8: {error}"))
+        }
+        Ok(other) => Err(format!("is {}, not text", other.data_type())),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Exceptions that one of the statements for them finds, with their events.
+pub(super) fn read_exceptions(
+    connection: &Connection,
+    statement: &str,
+    parameters: impl rusqlite::Params,
+    max_bytes: usize,
+) -> rusqlite::Result<Vec<Exception>> {
+    let mut statement = connection.prepare_cached(statement)?;
+    let mut rows = statement.query(parameters)?;
+    let mut found = Vec::new();
+    let mut bytes = 0;
+    while let Some(row) = rows.next()? {
+        let exception = decode_exception(connection, row)?;
+        if let Body::Event(event) = &exception.body {
+            bytes += event.payload.len();
+        }
+        found.push(exception);
+        if bytes >= max_bytes {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+fn decode_exception(connection: &Connection, row: &Row<'_>) -> rusqlite::Result<Exception> {
+    let id: i64 = row.get(0)?;
+    let state = match row.get_ref(2)?.as_str() {
+        Ok("waiting") => "waiting",
+        Ok("parked") => "parked",
+        _ => "retry",
+    };
+    let attempts = count(row, 3)?;
+    let replays = count(row, 5)?;
+    let payload = optional_text(row, 7);
+    let body = match &payload {
+        Err(what) => Body::Bad(format!("edited payload {what}")),
+        Ok(edited) => match read_event(connection, id)? {
+            Body::Event(mut event) => {
+                event.attempts = attempts;
+                event.replays = replays;
+                if let Some(edited) = edited {
+                    event.payload = (*edited).to_owned();
+                }
+                Body::Event(event)
+            }
+            other => other,
+        },
+    };
+    Ok(Exception {
+        id,
+        key: optional_text(row, 1).ok().flatten().map(str::to_owned),
+        began: Began { state, replays, payload: payload.ok().flatten().map(str::to_owned) },
+        attempts,
+        crashes: count(row, 4)?,
+        superseded: row.get::<_, Option<i64>>(6)?.is_some(),
+        body,
+    })
+}
+
+/// One event by its log position, whatever the filter says: an exception is finished even after a filter changed.
+pub(super) fn read_event(connection: &Connection, id: i64) -> rusqlite::Result<Body> {
+    let mut everything = Matcher::new(EventFilter::All);
+    let mut statement = connection.prepare_cached(sql::READ_EVENT)?;
+    let mut rows = statement.query((id, MAX_PAYLOAD_BYTES as i64))?;
+    match rows.next()? {
+        Some(row) => Ok(decode_row(row, &mut everything)?.body),
+        None => Ok(Body::Missing),
+    }
+}
+
+fn count(row: &Row<'_>, index: usize) -> rusqlite::Result<u32> {
+    Ok(u32::try_from(row.get::<_, i64>(index)?.max(0)).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,232 @@
+//! Who owns a lane: a relay proves that it lives by an OS lock on a file beside the database.
+//!
+//! The operating system gives the lock back when the last handle is closed, so also when the process dies in any way;
+//! a stopped, suspended or stuck process keeps it. No clock takes part.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use uuid::Uuid;
+
+/// How long the file of an owner must be missing without a break before the owner counts as dead.
+const MISSING_FOR: Duration = Duration::from_secs(2);
+/// Most handles kept after the file was removed under us and put back.
+const MAX_HANDLES: usize = 64;
+
+/// This relay's proof of life. The lock ends with the last clone of the `Arc` that lane threads share.
+#[derive(Debug)]
+pub(super) struct OwnerLock {
+    id: String,
+    path: PathBuf,
+    handles: Mutex<Vec<File>>,
+}
+
+impl OwnerLock {
+    /// Creates and locks a fresh owner file beside `database` (its canonical path).
+    pub(super) fn create(database: &Path) -> io::Result<Self> {
+        let id = Uuid::new_v4().to_string();
+        let path = owner_path(database, &id);
+        let file = create_locked(&path)?;
+        Ok(Self { id, path, handles: Mutex::new(vec![file]) })
+    }
+
+    /// The owner's name as `lanes.owner` holds it.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Puts the file back if somebody removed it. Cheap: one `stat`.
+    pub(super) fn keep(&self) -> io::Result<()> {
+        if self.path.try_exists()? {
+            return Ok(());
+        }
+        let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.path.try_exists()? {
+            return Ok(());
+        }
+        if handles.len() >= MAX_HANDLES {
+            handles.remove(0);
+        }
+        handles.push(create_locked(&self.path)?);
+        log::warn!("outbox owner_file=restored path={}", self.path.display());
+        Ok(())
+    }
+}
+
+impl Drop for OwnerLock {
+    fn drop(&mut self) {
+        // Still locked while it is removed, so nobody can take it for a dead owner's file in between.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// What is known of another owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Liveness {
+    Alive,
+    Dead,
+}
+
+/// Watches the owner of one lane from outside.
+#[derive(Debug, Default)]
+pub(super) struct OwnerWatch {
+    missing: Option<(String, Instant)>,
+}
+
+impl OwnerWatch {
+    /// Whether `owner` is dead for certain. Any doubt means alive: a living owner is never robbed.
+    pub(super) fn check(&mut self, database: &Path, owner: &str, now: Instant) -> Liveness {
+        // An owner name that is no UUID was never ours; it must not be able to name a path either.
+        if Uuid::parse_str(owner).is_err() {
+            return self.missing_since(owner, now);
+        }
+        let path = owner_path(database, owner);
+        let liveness = match File::open(&path) {
+            Ok(file) => match file.try_lock() {
+                Ok(()) => Liveness::Dead,
+                Err(TryLockError::WouldBlock | TryLockError::Error(_)) => Liveness::Alive,
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.missing_since(owner, now),
+            Err(_) => Liveness::Alive,
+        };
+        self.missing = None;
+        liveness
+    }
+
+    fn missing_since(&mut self, owner: &str, now: Instant) -> Liveness {
+        match &self.missing {
+            Some((name, since)) if name == owner => {
+                if now.saturating_duration_since(*since) >= MISSING_FOR {
+                    return Liveness::Dead;
+                }
+            }
+            _ => self.missing = Some((owner.to_owned(), now)),
+        }
+        Liveness::Alive
+    }
+}
+
+/// Removes the file of a dead owner that owns nothing any more.
+pub(super) fn remove_owner_file(database: &Path, owner: &str) {
+    if Uuid::parse_str(owner).is_ok() {
+        remove_if_dead(&owner_path(database, owner));
+    }
+}
+
+/// The owners whose files lie beside `database` and can be locked: they are dead. At most `limit`.
+pub(super) fn dead_owners(database: &Path, limit: usize) -> io::Result<Vec<String>> {
+    let (Some(folder), Some(name)) = (database.parent(), database.file_name()) else {
+        return Ok(Vec::new());
+    };
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let mut prefix = name.to_os_string();
+    prefix.push("-owner-");
+    let mut dead = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let file_name = entry.file_name();
+        let Some(rest) = strip_prefix(&file_name, &prefix) else { continue };
+        let Some(owner) = rest.strip_suffix(".lock") else { continue };
+        if Uuid::parse_str(owner).is_err() {
+            continue;
+        }
+        if File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok()) {
+            dead.push(owner.to_owned());
+        }
+        if dead.len() >= limit {
+            break;
+        }
+    }
+    Ok(dead)
+}
+
+fn strip_prefix(name: &OsString, prefix: &OsString) -> Option<String> {
+    name.to_str()?.strip_prefix(prefix.to_str()?).map(str::to_owned)
+}
+
+fn owner_path(database: &Path, owner: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_os_string();
+    name.push(format!("-owner-{owner}.lock"));
+    PathBuf::from(name)
+}
+
+/// Under its final name the file is never seen unlocked while its owner lives.
+fn create_locked(path: &Path) -> io::Result<File> {
+    let mut temporary = path.as_os_str().to_os_string();
+    temporary.push(".new");
+    let file = OpenOptions::new().create(true).truncate(true).write(true).open(&temporary)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(io::Error::from(io::ErrorKind::WouldBlock)),
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    fs::rename(&temporary, path)?;
+    Ok(file)
+}
+
+fn remove_if_dead(path: &Path) {
+    if let Ok(file) = File::open(path)
+        && file.try_lock().is_ok()
+    {
+        let _ = fs::remove_file(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_living_owner_is_alive_and_a_dropped_one_is_dead_after_its_file_was_missing_for_two_seconds() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("a.db");
+        let owner = OwnerLock::create(&database).unwrap();
+        let id = owner.id().to_owned();
+        let mut watch = OwnerWatch::default();
+        let start = Instant::now();
+        assert_eq!(watch.check(&database, &id, start), Liveness::Alive);
+        drop(owner);
+        assert_eq!(watch.check(&database, &id, start), Liveness::Alive, "just gone: the file may be put back");
+        assert_eq!(watch.check(&database, &id, start + Duration::from_secs(2)), Liveness::Dead);
+    }
+
+    #[test]
+    fn a_file_that_can_be_locked_means_dead_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("a.db");
+        let id = Uuid::new_v4().to_string();
+        fs::write(owner_path(&database, &id), "").unwrap();
+        assert_eq!(OwnerWatch::default().check(&database, &id, Instant::now()), Liveness::Dead);
+        assert_eq!(dead_owners(&database, 10).unwrap().as_slice(), std::slice::from_ref(&id));
+        remove_owner_file(&database, &id);
+        assert!(!owner_path(&database, &id).exists());
+    }
+
+    #[test]
+    fn an_owner_puts_its_removed_file_back_and_stays_alive() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("a.db");
+        let owner = OwnerLock::create(&database).unwrap();
+        fs::remove_file(owner_path(&database, owner.id())).unwrap();
+        let mut watch = OwnerWatch::default();
+        let start = Instant::now();
+        assert_eq!(watch.check(&database, owner.id(), start), Liveness::Alive);
+        owner.keep().unwrap();
+        assert_eq!(watch.check(&database, owner.id(), start + Duration::from_secs(5)), Liveness::Alive);
+        assert!(dead_owners(&database, 10).unwrap().is_empty());
+    }
+
+    #[test]
+    fn an_owner_name_cannot_reach_another_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut watch = OwnerWatch::default();
+        let start = Instant::now();
+        let name = "../../etc/passwd";
+        assert_eq!(watch.check(&folder.path().join("a.db"), name, start), Liveness::Alive);
+        assert_eq!(watch.check(&folder.path().join("a.db"), name, start + Duration::from_secs(3)), Liveness::Dead);
+    }
+}

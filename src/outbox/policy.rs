@@ -1,0 +1,105 @@
+//! How often and how soon: the numbers behind the four outcomes, in one object.
+
+use std::time::Duration;
+
+/// When a failed call is made again, and when it is given up. The defaults come from the project's design.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Policy {
+    /// Calls of a failing event before it is a dead letter; 3.
+    pub max_calls: u32,
+    /// Wait after the first failed call; doubles from there. 5 s.
+    pub backoff_base: Duration,
+    /// Longest wait between two calls. 120 s.
+    pub backoff_max: Duration,
+    /// First pause of a lane whose transport is down; doubles from there. 5 s.
+    pub pause_base: Duration,
+    /// Longest pause, also the cap of what the other side may ask for. 120 s.
+    pub pause_max: Duration,
+    /// Deaths of the process while an event ran alone before it is a dead letter; 3.
+    pub max_crashes: u32,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            max_calls: 3,
+            backoff_base: Duration::from_secs(5),
+            backoff_max: Duration::from_secs(120),
+            pause_base: Duration::from_secs(5),
+            pause_max: Duration::from_secs(120),
+            max_crashes: 3,
+        }
+    }
+}
+
+impl Policy {
+    /// Wait after the `failed`-th failed call (from 1): 5 s, 10 s, 20 s … 120 s.
+    pub fn retry_delay(&self, failed: u32) -> Duration {
+        doubled(self.backoff_base, failed.saturating_sub(1), self.backoff_max)
+    }
+
+    /// Pause after the `failed`-th failed probe (from 1): the doubled base plus up to a quarter of it at random, never
+    /// above the cap; what the other side asked for counts if it is longer, up to the cap. `random` is in `0.0..1.0`.
+    pub fn pause_delay(&self, failed: u32, retry_after: Option<Duration>, random: f64) -> Duration {
+        let base = doubled(self.pause_base, failed.saturating_sub(1), self.pause_max);
+        let share = if random.is_finite() { random.clamp(0.0, 1.0) } else { 0.0 };
+        let jittered = base.saturating_add(base.mul_f64(share / 4.0));
+        jittered.max(retry_after.unwrap_or_default()).min(self.pause_max)
+    }
+
+    /// The longest wait that this policy ever writes down; a time further ahead means that the clock was set back.
+    pub fn longest_wait(&self) -> Duration {
+        self.backoff_max.max(self.pause_max)
+    }
+}
+
+fn doubled(base: Duration, times: u32, max: Duration) -> Duration {
+    let factor = 1_u32.checked_shl(times).unwrap_or(u32::MAX);
+    base.saturating_mul(factor).min(max)
+}
+
+/// Whole milliseconds, saturating.
+pub(super) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn original_03_three_calls_and_a_first_delay_of_five_seconds() {
+        let policy = Policy::default();
+        assert_eq!(policy.max_calls, 3);
+        let delays: Vec<u64> = (1..=6).map(|n| policy.retry_delay(n).as_secs()).collect();
+        assert_eq!(delays, [5, 10, 20, 40, 80, 120]);
+    }
+
+    #[test]
+    fn case_c50_delays_neither_overflow_nor_shrink_nor_vanish() {
+        for base in [Duration::from_millis(1), Duration::from_secs(5), Duration::from_secs(86_400)] {
+            let max = Duration::from_secs(3_600);
+            let policy =
+                Policy { backoff_base: base, backoff_max: max, pause_base: base, pause_max: max, ..Policy::default() };
+            let mut last = Duration::ZERO;
+            for n in (0..=100).chain([u32::MAX]) {
+                let delay = policy.retry_delay(n);
+                assert!(delay >= last && delay <= max && !delay.is_zero(), "base {base:?}, n {n}: {delay:?}");
+                last = delay;
+                for random in [0.0, 0.5, 1.0, f64::NAN, -1.0, f64::INFINITY] {
+                    let pause = policy.pause_delay(n, None, random);
+                    assert!(!pause.is_zero() && pause <= max, "base {base:?}, n {n}, random {random}: {pause:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn case_c53_a_long_retry_after_is_capped() {
+        let policy = Policy::default();
+        assert_eq!(policy.pause_delay(1, Some(Duration::from_secs(2)), 0.0), Duration::from_secs(5));
+        assert_eq!(policy.pause_delay(1, Some(Duration::from_secs(30)), 0.9), Duration::from_secs(30));
+        assert_eq!(policy.pause_delay(1, Some(Duration::from_secs(99_999)), 0.9), Duration::from_secs(120));
+    }
+}

@@ -1,0 +1,458 @@
+//! The relay: runs every handler's lane, each on its own thread, and keeps house beside them.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use super::housekeeping::{self, Housekeeping};
+use super::lane::{Board, Lane, LaneParts, LaneStatus, StopSignal};
+use super::owner::OwnerLock;
+use super::policy::Policy;
+use super::retention::Retention;
+use super::{DispatchError, EventFilter};
+use super::{Event, Handler, sql};
+use crate::lifecycle::{BoxError, Service, Spawner, StartContext};
+use crate::storage::Database;
+
+/// How a relay works. The defaults are the project's design.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct RelayOptions {
+    /// Longest time between two looks at the database; a commit in this process wakes the lanes at once. 200 ms.
+    pub poll: Duration,
+    /// Most log rows read at once; 512.
+    pub batch_events: usize,
+    /// Most payload bytes read at once; 8 MiB.
+    pub batch_bytes: usize,
+    /// The cursor and the exceptions are written this long after the oldest unwritten outcome; 50 ms.
+    pub flush_after: Duration,
+    /// They are written earlier when this many outcomes wait; 1,024.
+    pub flush_events: usize,
+    /// Most log rows between a lane and its durable cursor; 2,048. Must be the same in every process that shares the
+    /// database, since a successor single-steps through as many after a crash.
+    pub run_ahead: usize,
+    /// When a call is made again and when it is given up.
+    pub policy: Policy,
+    /// What is removed from the log, and when; `None` keeps everything.
+    pub retention: Option<Retention>,
+}
+
+impl Default for RelayOptions {
+    fn default() -> Self {
+        Self {
+            poll: Duration::from_millis(200),
+            batch_events: 512,
+            batch_bytes: 8 << 20,
+            flush_after: Duration::from_millis(50),
+            flush_events: 1_024,
+            run_ahead: 2_048,
+            policy: Policy::default(),
+            retention: Some(Retention::default()),
+        }
+    }
+}
+
+/// Collects the handlers of a [`Relay`].
+#[derive(Debug)]
+pub struct RelayBuilder {
+    database: Database,
+    handlers: Vec<Registered>,
+    options: RelayOptions,
+}
+
+/// Delivers every event of a database to every handler: at least once, in order per key.
+///
+/// Cheap to clone; all clones are the same relay. Use it alone ([`start`](Self::start), [`stop`](Self::stop)) or
+/// register it with a [`Manager`](crate::lifecycle::Manager), after the queue-writer.
+#[derive(Debug, Clone)]
+pub struct Relay {
+    shared: Arc<Shared>,
+}
+
+/// Why a relay was not built or not started.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RelayError {
+    /// A handler's name is empty, longer than 100 bytes, or has characters besides letters, digits, `-`, `_`, `.`, `:`.
+    InvalidName(String),
+    /// Two handlers have one name: a name is a lane, and a lane has one cursor.
+    DuplicateName(String),
+    /// The database is not open: start it first.
+    NotOpen,
+    /// The owner file beside the database could not be created and locked.
+    OwnerFile(io::Error),
+    /// A thread could not be started.
+    Thread(io::Error),
+    /// It was started before: build a new relay.
+    StartedBefore,
+}
+
+/// Lanes that did not end by the deadline. They keep their ownership until their calls return or the process ends, so
+/// no event is run twice at once.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct StopTimeout {
+    /// Names of the handlers whose call still runs.
+    pub handlers: Vec<String>,
+}
+
+#[derive(Clone)]
+struct Registered {
+    name: String,
+    handler: Arc<dyn Handler>,
+    board: Arc<Board>,
+}
+
+impl fmt::Debug for Registered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registered").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    database: Database,
+    handlers: Vec<Registered>,
+    options: RelayOptions,
+    stop_deadline: Arc<OnceLock<Instant>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    started: bool,
+    /// Dropped to wake every lane for the stop.
+    stop: Option<Sender<()>>,
+    notices: Vec<Sender<()>>,
+    threads: Vec<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    name: String,
+    thread: JoinHandle<()>,
+    /// Disconnected when the thread ends.
+    ended: Receiver<()>,
+}
+
+impl RelayBuilder {
+    /// Adds a handler under a name that stays the same over restarts: the name is the lane.
+    #[must_use]
+    pub fn handler(self, name: impl Into<String>, handler: impl Handler) -> Self {
+        self.shared_handler(name, Arc::new(handler))
+    }
+
+    /// Adds a closure as handler.
+    #[must_use]
+    pub fn handler_fn<F>(self, name: impl Into<String>, handler: F) -> Self
+    where
+        F: Fn(&Event) -> Result<(), DispatchError> + Send + Sync + 'static,
+    {
+        self.handler(name, handler)
+    }
+
+    /// Adds a closure that gets only events of these types; a final `*` stands for any ending.
+    #[must_use]
+    pub fn handler_for<F>(self, name: impl Into<String>, types: &[&str], handler: F) -> Self
+    where
+        F: Fn(&Event) -> Result<(), DispatchError> + Send + Sync + 'static,
+    {
+        let filter = EventFilter::Types(types.iter().map(|name| (*name).to_owned()).collect());
+        self.handler(name, Filtered { filter, handler })
+    }
+
+    /// Adds a handler that others hold too.
+    #[must_use]
+    pub fn shared_handler(mut self, name: impl Into<String>, handler: Arc<dyn Handler>) -> Self {
+        let name = name.into();
+        let board = Arc::new(Board::new(&name, handler.time_limit()));
+        self.handlers.push(Registered { name, handler, board });
+        self
+    }
+
+    /// Sets the options.
+    #[must_use]
+    pub fn options(mut self, options: RelayOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Checks the names and builds the relay; nothing runs yet.
+    ///
+    /// # Errors
+    /// [`RelayError::InvalidName`] and [`RelayError::DuplicateName`].
+    pub fn build(mut self) -> Result<Relay, RelayError> {
+        let mut names = HashSet::new();
+        for registered in &self.handlers {
+            if !is_name(&registered.name) {
+                return Err(RelayError::InvalidName(registered.name.clone()));
+            }
+            if !names.insert(registered.name.as_str()) {
+                return Err(RelayError::DuplicateName(registered.name.clone()));
+            }
+        }
+        let options = &mut self.options;
+        options.batch_events = options.batch_events.max(1);
+        options.flush_events = options.flush_events.max(1);
+        options.run_ahead = options.run_ahead.max(1);
+        let shared = Shared {
+            database: self.database,
+            handlers: self.handlers,
+            options: self.options,
+            stop_deadline: Arc::new(OnceLock::new()),
+            state: Mutex::default(),
+        };
+        Ok(Relay { shared: Arc::new(shared) })
+    }
+
+    /// Builds and starts the relay without a manager.
+    ///
+    /// # Errors
+    /// Those of [`build`](Self::build) and [`Relay::start`].
+    pub fn start(self) -> Result<Relay, RelayError> {
+        let relay = self.build()?;
+        relay.start()?;
+        Ok(relay)
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
+    !name.is_empty() && name.len() <= 100 && name.chars().all(allowed)
+}
+
+struct Filtered<F> {
+    filter: EventFilter,
+    handler: F,
+}
+
+impl<F> Handler for Filtered<F>
+where
+    F: Fn(&Event) -> Result<(), DispatchError> + Send + Sync + 'static,
+{
+    fn handle(&self, event: &Event) -> Result<(), DispatchError> {
+        (self.handler)(event)
+    }
+
+    fn filter(&self) -> EventFilter {
+        self.filter.clone()
+    }
+}
+
+impl Relay {
+    /// A relay over the events of `database`, which may be opened later, but before the relay starts.
+    pub fn builder(database: &Database) -> RelayBuilder {
+        RelayBuilder { database: database.clone(), handlers: Vec::new(), options: RelayOptions::default() }
+    }
+
+    /// Starts the lanes without a manager. Returns at once; a lane that another living process owns stands by.
+    ///
+    /// # Errors
+    /// The database is not open, the owner file cannot be made, a thread cannot be started, or it was started before.
+    pub fn start(&self) -> Result<(), RelayError> {
+        self.start_with(&Spawner::standalone("relay"))
+    }
+
+    /// Finishes the running calls, delivers what is committed until `deadline`, writes the cursors and gives the lanes
+    /// up. A second stop, and one before the start, do nothing.
+    ///
+    /// # Errors
+    /// [`StopTimeout`] names the handlers whose call still runs.
+    pub fn stop(&self, deadline: Instant) -> Result<(), StopTimeout> {
+        let threads = {
+            let mut state = self.state();
+            // A relay that was never started must not start after its stop.
+            state.started = true;
+            let _ = self.shared.stop_deadline.set(deadline);
+            state.stop = None;
+            std::mem::take(&mut state.threads)
+        };
+        let mut late = Vec::new();
+        for running in threads {
+            match running.ended.recv_deadline(deadline.max(Instant::now() + Duration::from_millis(50))) {
+                Err(crossbeam_channel::RecvTimeoutError::Timeout) => late.push(running),
+                _ => {
+                    let _ = running.thread.join();
+                }
+            }
+        }
+        if late.is_empty() {
+            return Ok(());
+        }
+        let handlers = late.iter().map(|running| running.name.clone()).collect();
+        self.state().threads.append(&mut late);
+        Err(StopTimeout { handlers })
+    }
+
+    /// Tells the lanes to look now: for events that were inserted on a connection of the program's own. Without it the
+    /// poll finds them within 200 ms.
+    pub fn notify(&self) {
+        for lane in &self.state().notices {
+            // Full means that a notice waits already.
+            let _ = lane.try_send(());
+        }
+    }
+
+    /// Every lane as this process sees it.
+    pub fn status(&self) -> Vec<LaneStatus> {
+        self.shared.handlers.iter().map(|registered| registered.board.status()).collect()
+    }
+
+    /// Waits until every lane this relay owns has an outcome for everything committed before the call and has written
+    /// it; `false` if `until` passed first. Lanes that stand by, are held or stopped are not waited for; an event that
+    /// waits for its next try counts as having an outcome.
+    pub fn wait_drained(&self, until: Instant) -> bool {
+        let target = self
+            .shared
+            .database
+            .read(|connection| connection.prepare_cached(sql::LAST_ID)?.query_row([], |row| row.get::<_, i64>(0)));
+        let Ok(target) = target else { return false };
+        self.notify();
+        self.shared.handlers.iter().all(|registered| registered.board.wait_drained(target, until))
+    }
+
+    fn start_with(&self, spawner: &Spawner) -> Result<(), RelayError> {
+        let mut state = self.state();
+        if state.started {
+            return Err(RelayError::StartedBefore);
+        }
+        let path = self.shared.database.canonical_path().ok_or(RelayError::NotOpen)?;
+        let lock = Arc::new(OwnerLock::create(&path).map_err(RelayError::OwnerFile)?);
+        state.started = true;
+        let (stop, asked) = bounded(0);
+        state.stop = Some(stop);
+        let started = self.spawn_all(&mut state, spawner, &lock, &path, &asked);
+        if started.is_err() {
+            // The lanes that run already see the deadline and end; the caller's stop joins them.
+            let _ = self.shared.stop_deadline.set(Instant::now());
+            state.stop = None;
+        }
+        started
+    }
+
+    fn spawn_all(
+        &self,
+        state: &mut State,
+        spawner: &Spawner,
+        lock: &Arc<OwnerLock>,
+        path: &std::path::Path,
+        asked: &Receiver<()>,
+    ) -> Result<(), RelayError> {
+        for registered in &self.shared.handlers {
+            let (notice, notices) = bounded(1);
+            let parts = self.lane_parts(registered, lock, path.to_owned(), asked.clone(), notices);
+            let lane = Lane::new(parts);
+            let name = format!("lane-{}", registered.name);
+            state.threads.push(spawn(spawner, &registered.name, &name, move || lane.run())?);
+            state.notices.push(notice);
+        }
+        let housekeeping = Housekeeping {
+            database: self.shared.database.clone(),
+            lock: Arc::clone(lock),
+            path: path.to_owned(),
+            retention: self.shared.options.retention.clone(),
+            stop: asked.clone(),
+        };
+        let name = "relay-housekeeping";
+        state.threads.push(spawn(spawner, name, name, move || housekeeping::run(&housekeeping))?);
+        Ok(())
+    }
+
+    fn lane_parts(
+        &self,
+        registered: &Registered,
+        lock: &Arc<OwnerLock>,
+        path: PathBuf,
+        asked: Receiver<()>,
+        notices: Receiver<()>,
+    ) -> LaneParts {
+        LaneParts {
+            database: self.shared.database.clone(),
+            name: registered.name.clone(),
+            handler: Arc::clone(&registered.handler),
+            options: self.shared.options.clone(),
+            lock: Arc::clone(lock),
+            path,
+            board: Arc::clone(&registered.board),
+            stop: StopSignal { asked, deadline: Arc::clone(&self.shared.stop_deadline) },
+            commits: self.shared.database.writer().subscribe(),
+            notices,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn spawn(
+    spawner: &Spawner,
+    name: &str,
+    thread_name: &str,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<Running, RelayError> {
+    let (ends, ended) = bounded::<()>(0);
+    let thread = spawner
+        .spawn(thread_name, move || {
+            let _ends = ends;
+            run();
+        })
+        .map_err(RelayError::Thread)?;
+    Ok(Running { name: name.to_owned(), thread, ended })
+}
+
+impl Service for Relay {
+    fn name(&self) -> &str {
+        "relay"
+    }
+
+    fn start(&self, ctx: &StartContext) -> Result<(), BoxError> {
+        self.start_with(ctx.spawner()).map_err(BoxError::from)
+    }
+
+    fn stop(&self, deadline: Instant) -> Result<(), BoxError> {
+        Relay::stop(self, deadline).map_err(BoxError::from)
+    }
+}
+
+impl fmt::Display for RelayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InvalidName(name) => {
+                write!(f, "handler name {name:?} is not allowed: use 1 to 100 letters, digits, '-', '_', '.' or ':'")
+            }
+            Self::DuplicateName(name) => write!(f, "two handlers are named {name:?}: give each its own name"),
+            Self::NotOpen => f.write_str("the database is not open: start it before the relay"),
+            Self::OwnerFile(error) => write!(
+                f,
+                "the relay's owner file beside the database cannot be created and locked: {error}; \
+                 the folder must be writable and on a local file system"
+            ),
+            Self::Thread(error) => write!(f, "a lane's thread cannot be started: {error}"),
+            Self::StartedBefore => f.write_str("a relay runs once: build a new one"),
+        }
+    }
+}
+
+impl std::error::Error for RelayError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::OwnerFile(error) | Self::Thread(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for StopTimeout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "still running past the stop deadline: {}", self.handlers.join(", "))
+    }
+}
+
+impl std::error::Error for StopTimeout {}

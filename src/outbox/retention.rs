@@ -1,0 +1,109 @@
+//! Removing what every lane has passed long ago, in small steps that no writer notices.
+
+use std::time::Duration;
+
+use rusqlite::Transaction;
+
+use super::policy::millis;
+use super::sql;
+use crate::storage::{Database, TransactError};
+
+/// What is removed from the log, and when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Retention {
+    /// Events younger than this stay; 7 days.
+    pub keep: Duration,
+    /// Most rows looked at in one task of the queue-writer; 200.
+    pub rows_per_task: usize,
+    /// Time between two passes; 10 minutes.
+    pub every: Duration,
+    /// Free pages given back to the file system in one task, where the file has `auto_vacuum=INCREMENTAL`; 64.
+    pub vacuum_pages: u32,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self {
+            keep: Duration::from_secs(7 * 86_400),
+            rows_per_task: 200,
+            every: Duration::from_secs(600),
+            vacuum_pages: 64,
+        }
+    }
+}
+
+/// What one pass removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Pruned {
+    /// Events removed from the log.
+    pub events: u64,
+    /// Where the pass stopped: the next one goes on there.
+    pub resume_after: i64,
+}
+
+/// One step's result.
+struct Step {
+    removed: u64,
+    /// The last row looked at; `None` when there was none left or it was too young.
+    last: Option<i64>,
+}
+
+/// Removes from the log what every lane has passed, is older than `retention.keep` and has no exception left but closed
+/// `done` or `discarded` ones, which go along. Dead letters keep their event. Each step is one small task; `stop` is
+/// asked between two of them.
+///
+/// # Errors
+/// As the queue-writer reports them; what was removed stays removed.
+pub fn prune(
+    database: &Database,
+    retention: &Retention,
+    resume_after: i64,
+    stop: impl Fn() -> bool,
+) -> Result<Pruned, TransactError<rusqlite::Error>> {
+    let before = database.clock().now_ms().saturating_sub(millis(retention.keep));
+    let rows = i64::try_from(retention.rows_per_task.max(1)).unwrap_or(i64::MAX);
+    let mut pruned = Pruned { events: 0, resume_after };
+    while !stop() && has_old_rows(database, pruned.resume_after, before) {
+        let after = pruned.resume_after;
+        let step = database.writer().submit_internal(false, move |tx| prune_step(tx, after, before, rows))?.wait()?;
+        pruned.events += step.removed;
+        match step.last {
+            Some(last) => pruned.resume_after = last,
+            None => break,
+        }
+    }
+    Ok(pruned)
+}
+
+/// Looks before it writes, so that a log with nothing to remove costs no write transaction.
+fn has_old_rows(database: &Database, after: i64, before: i64) -> bool {
+    let found = database.read(|connection| {
+        let mut statement = connection.prepare_cached(sql::OLD_ROWS)?;
+        let mut rows = statement.query((after, 1))?;
+        let Some(row) = rows.next()? else { return Ok::<_, rusqlite::Error>(false) };
+        Ok(row.get::<_, i64>(1)? < before)
+    });
+    found.unwrap_or(false)
+}
+
+fn prune_step(tx: &Transaction<'_>, after: i64, before: i64, limit: i64) -> rusqlite::Result<Step> {
+    let mut step = Step { removed: 0, last: None };
+    let candidates: Vec<(i64, i64)> = tx
+        .prepare_cached(sql::OLD_ROWS)?
+        .query_map((after, limit), |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    for (id, occurred_at) in candidates {
+        if occurred_at >= before {
+            break;
+        }
+        step.last = Some(id);
+        if tx.prepare_cached(sql::HAS_LIVE_EXCEPTION)?.query_row([id], |row| row.get(0))? {
+            continue;
+        }
+        tx.prepare_cached(sql::DELETE_EXCEPTIONS)?.execute([id])?;
+        step.removed += tx.prepare_cached(sql::DELETE_EVENT)?.execute([id])? as u64;
+    }
+    Ok(step)
+}

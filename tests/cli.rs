@@ -1,0 +1,168 @@
+//! The program as a script meets it: arguments, exit codes, and what it prints.
+#![cfg(all(feature = "server", feature = "cli"))]
+
+use std::process::Output;
+
+use assert_cmd::Command;
+use tempfile::TempDir;
+
+const COMMANDS: &[&[&str]] = &[
+    &[],
+    &["serve"],
+    &["import"],
+    &["search"],
+    &["outbox"],
+    &["outbox", "stats"],
+    &["outbox", "list"],
+    &["outbox", "show"],
+    &["outbox", "replay"],
+    &["handler"],
+    &["handler", "list"],
+];
+
+/// The program in an empty folder, without the settings of whoever runs the tests.
+fn program(dir: &TempDir) -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("vayu-articles"));
+    for name in ["VAYU_DATA", "VAYU_LOG", "VAYU_ADDR", "VAYU_CDN", "VAYU_SITE"] {
+        command.env_remove(name);
+    }
+    command.current_dir(dir.path());
+    command
+}
+
+fn run(dir: &TempDir, args: &[&str]) -> Output {
+    program(dir).args(args).output().expect("the program runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+fn empty(dir: &TempDir) -> bool {
+    std::fs::read_dir(dir.path()).expect("folder").next().is_none()
+}
+
+#[test]
+fn help_is_there_for_every_command_and_names_exit_codes_and_examples() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    for command in COMMANDS {
+        let output = run(&dir, &[*command, &["--help"]].concat());
+        let help = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{command:?}");
+        assert!(help.contains("--data"), "{command:?}: {help}");
+        if command.len() < 2 && *command != ["handler"] {
+            assert!(help.contains("Exit codes:") && help.contains("Examples:"), "{command:?}: {help}");
+        }
+    }
+    assert!(empty(&dir));
+    assert!(text(&run(&dir, &["--version"]).stdout).starts_with("vayu-articles 0."));
+}
+
+#[test]
+fn a_wrong_command_line_is_exit_code_2_and_touches_nothing() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    for args in [
+        &["fly"][..],
+        &[],
+        &["import"],
+        &["search"],
+        &["search", "x", "--limit", "0"],
+        &["search", "x", "--limit", "many"],
+        &["outbox"],
+        &["outbox", "replay", "search", "first"],
+        &["outbox", "list", "--state", "gone"],
+        &["serve", "--addr", "localhost"],
+        &["serve", "--addr", "0.0.0.0:8080"],
+        &["serve", "--site", "http://example.org"],
+        &["serve", "--log", "loud"],
+    ] {
+        let output = run(&dir, args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output.stderr));
+        assert!(!output.stderr.is_empty(), "{args:?}");
+    }
+    assert!(empty(&dir));
+}
+
+#[test]
+fn a_command_that_reads_says_so_when_there_is_no_database_and_makes_none() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    for args in [
+        &["search", "x"][..],
+        &["outbox", "stats"],
+        &["outbox", "list"],
+        &["outbox", "show", "1"],
+        &["outbox", "replay", "search", "1"],
+        &["handler", "list"],
+    ] {
+        let output = run(&dir, args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert!(text(&output.stderr).contains("no database in ./data"), "{args:?}: {}", text(&output.stderr));
+    }
+    assert!(empty(&dir));
+}
+
+#[test]
+fn a_data_folder_that_cannot_be_made_is_named() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    std::fs::write(dir.path().join("file"), "x").expect("write");
+    std::fs::write(dir.path().join("post.md"), "# T\n\nText").expect("write");
+    let output = run(&dir, &["import", "post.md", "--data", "file/data"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("file/data"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_database_that_is_none_is_a_clear_error() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    std::fs::create_dir(dir.path().join("data")).expect("create");
+    std::fs::write(
+        dir.path().join("data/articles.db"),
+        "this is no database, but long enough to look like one".repeat(20),
+    )
+    .expect("write");
+    let output = run(&dir, &["outbox", "stats"]);
+    assert_eq!(output.status.code(), Some(1));
+    let error = text(&output.stderr);
+    assert!(error.contains("articles.db") && !error.contains("panicked"), "{error}");
+}
+
+#[test]
+fn an_imported_post_is_found_and_its_lanes_are_listed() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    std::fs::create_dir(dir.path().join("posts")).expect("create");
+    std::fs::write(dir.path().join("posts/a.md"), "---\ntitle: On \"otters\"\n---\nOtters hold hands.").expect("write");
+    assert_eq!(run(&dir, &["import", "posts"]).status.code(), Some(0));
+    let found = text(&run(&dir, &["search", "otters hands"]).stdout);
+    assert!(found.contains("on-otters") && found.contains("On \"otters\""), "{found}");
+    let nothing = run(&dir, &["search", "-walrus"]);
+    assert_eq!((nothing.status.code(), text(&nothing.stdout)), (Some(0), String::new()));
+    let stats = text(&run(&dir, &["outbox", "stats"]).stdout);
+    let handlers = text(&run(&dir, &["handler", "list"]).stdout);
+    assert!(stats.contains("search"), "{stats}");
+    assert!(handlers.contains("search"), "{handlers}");
+    let dead = run(&dir, &["outbox", "list"]);
+    assert_eq!(dead.status.code(), Some(0));
+    let missing = run(&dir, &["outbox", "show", "999"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(text(&missing.stderr).contains("999"), "{}", text(&missing.stderr));
+    let refused = run(&dir, &["outbox", "replay", "nobody", "1"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("nobody"), "{}", text(&refused.stderr));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_panic() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    std::fs::write(dir.path().join("a.md"), "# T\n\nText").expect("write");
+    assert_eq!(run(&dir, &["import", "a.md"]).status.code(), Some(0));
+    let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin!("vayu-articles"))
+        .current_dir(dir.path())
+        .args(["outbox", "stats", "--data", "./data"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("ends");
+    assert!(!text(&output.stderr).contains("panicked"), "{}", text(&output.stderr));
+}

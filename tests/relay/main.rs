@@ -1,0 +1,8 @@
+//! The relay from outside: real files, real threads, an injected clock.
+
+mod delivery;
+mod exceptions;
+mod harness;
+mod outages;
+mod ownership;
+mod retention;

@@ -1,0 +1,142 @@
+//! A transport that is down costs nothing; one dead address does not stop a lane.
+
+use std::time::Duration;
+
+use vayu_articles::outbox::{ExceptionState, LaneState, NewEvent};
+
+use crate::harness::{Scripted, Site, Step, drain, stop, wait_until};
+
+fn is_paused(relay: &vayu_articles::outbox::Relay) -> bool {
+    matches!(relay.status()[0].state, LaneState::Paused { .. })
+}
+
+#[test]
+fn g07_an_outage_pauses_the_lane_spends_nothing_and_ends_by_itself() {
+    let site = Site::new();
+    let handler = Scripted::new();
+    let ids = site.insert_all(&["a", "b", "c"]);
+    const PROBES: usize = 6;
+    for id in &ids[..2] {
+        handler.script(*id, vec![Step::Down(None); PROBES]);
+    }
+    let relay = site.relay().shared_handler("h", handler.clone()).start().unwrap();
+    // Each probe: the first event, then one of another key.
+    for probe in 1..=PROBES {
+        handler.wait_calls(2 * probe);
+        wait_until("the lane pauses", || is_paused(&relay));
+        wait_until("the pause is written", || site.count("SELECT paused_until IS NOT NULL FROM lanes") == 1);
+        assert_eq!(handler.calls().len(), 2 * probe, "a single probe per pause");
+        assert_eq!(site.count("SELECT count(*) FROM deliveries"), 0, "no row per event");
+        assert_eq!(site.count("SELECT cursor FROM lanes"), 0, "the cursor stands still");
+        site.advance(&relay, 121);
+    }
+    drain(&relay);
+    assert_eq!(handler.done(), ids);
+    assert!(handler.calls().iter().all(|call| call.attempts == 0));
+    assert_eq!(site.count("SELECT paused_until IS NULL AND outage_since IS NULL FROM lanes"), 1);
+    assert_eq!(relay.status()[0].state, LaneState::Running);
+    stop(&relay);
+}
+
+#[test]
+fn one_dead_address_counts_as_a_failure_of_its_own_event() {
+    let site = Site::new();
+    let handler = Scripted::new();
+    let ids = site.insert_all(&["dead", "dead", "b", "c", "d"]);
+    handler.script(ids[0], vec![Step::Down(None); 100]);
+    let relay = site.relay().shared_handler("h", handler.clone()).start().unwrap();
+    drain(&relay);
+    assert_eq!(handler.done(), ids[2..], "the others are delivered");
+    assert_eq!(handler.ids(), [ids[0], ids[2], ids[0], ids[3], ids[4]], "tried, probed, tried once more");
+    let retry = site.in_state(ExceptionState::Retry);
+    assert_eq!((retry[0].outbox_id, retry[0].attempts), (ids[0], 1));
+    assert_eq!(site.ids_in_state(ExceptionState::Waiting), [ids[1]]);
+    // With nothing else to try, nobody can tell: the lane pauses and asks again.
+    site.advance(&relay, 5);
+    wait_until("the lane pauses", || is_paused(&relay));
+    assert_eq!(site.in_state(ExceptionState::Retry)[0].attempts, 1);
+    // Work for another key arrives: the dead address is told apart again, and ends as a dead letter.
+    for round in 0..8 {
+        site.insert(&format!("other-{round}"));
+        site.advance(&relay, 121);
+        std::thread::park_timeout(Duration::from_millis(1));
+        wait_until("the other key is delivered", || {
+            site.count("SELECT max(id) - cursor FROM event_outbox, lanes") == 0
+        });
+    }
+    wait_until("it is given up", || site.ids_in_state(ExceptionState::DeadLetter) == [ids[0]]);
+    wait_until("what waited behind it follows", || handler.done().contains(&ids[1]));
+    stop(&relay);
+}
+
+#[test]
+fn the_other_side_may_ask_to_be_left_alone_up_to_a_cap() {
+    let site = Site::new();
+    let handler = Scripted::new();
+    let id = site.insert("a");
+    let asked = |seconds| Step::Down(Some(Duration::from_secs(seconds)));
+    handler.script(id, [asked(60), asked(99_999)]);
+    let relay = site.relay().shared_handler("h", handler.clone()).start().unwrap();
+    handler.wait_calls(1);
+    wait_until("the lane pauses", || is_paused(&relay));
+    let LaneState::Paused { until, .. } = relay.status()[0].state.clone() else { panic!() };
+    assert_eq!(until, crate::harness::START_MS + 60_000);
+    site.advance(&relay, 60);
+    handler.wait_calls(2);
+    wait_until("the lane pauses for the cap", || {
+        matches!(relay.status()[0].state, LaneState::Paused { until, .. }
+            if until == crate::harness::START_MS + 60_000 + 120_000)
+    });
+    site.advance(&relay, 120);
+    handler.wait_calls(3);
+    drain(&relay);
+    assert_eq!(handler.done(), [id]);
+    stop(&relay);
+}
+
+#[test]
+fn a_pause_does_not_outlast_a_clock_that_was_set_back() {
+    let site = Site::new();
+    let handler = Scripted::new();
+    let id = site.insert("a");
+    handler.script(id, [Step::Down(None)]);
+    let relay = site.relay().shared_handler("h", handler.clone()).start().unwrap();
+    wait_until("the lane pauses", || is_paused(&relay));
+    site.advance(&relay, -365 * 86_400);
+    handler.wait_calls(2);
+    assert_eq!(handler.done(), [id]);
+    stop(&relay);
+}
+
+#[test]
+fn a_stop_during_a_pause_is_quick_and_the_next_start_tries_at_once() {
+    let site = Site::new();
+    let handler = Scripted::new();
+    let id = site.insert_event(NewEvent::from_json("t.v1", "{}"));
+    handler.script(id, [Step::Down(None)]);
+    let relay = site.relay().shared_handler("h", handler.clone()).start().unwrap();
+    wait_until("the lane pauses", || is_paused(&relay));
+    stop(&relay);
+    assert_eq!(site.count("SELECT count(*) FROM lanes WHERE owner IS NOT NULL"), 0);
+    let relay = site.relay().shared_handler("h", handler.clone()).start().unwrap();
+    drain(&relay);
+    assert_eq!(handler.done(), [id]);
+    stop(&relay);
+}
+
+#[test]
+fn g06_a_handler_that_is_down_delays_no_other() {
+    let site = Site::new();
+    let (down, fine) = (Scripted::new(), Scripted::new());
+    let ids = site.insert_all(&["a", "b"]);
+    for id in &ids {
+        down.script(*id, vec![Step::Down(None); 50]);
+    }
+    let relay = site.relay().shared_handler("down", down.clone()).shared_handler("fine", fine.clone()).start().unwrap();
+    fine.wait_calls(2);
+    wait_until("the lane pauses", || is_paused(&relay));
+    let more = site.insert("c");
+    fine.wait_calls(3);
+    assert_eq!(fine.done(), [ids[0], ids[1], more]);
+    stop(&relay);
+}
