@@ -35,8 +35,8 @@ pub struct Rendered {
     pub description: String,
 }
 
-/// Renders CommonMark with tables, footnotes, strikethrough and task lists for a page whose heading is `title`: headings
-/// sink one level and get ids, and a first heading that repeats the title is left out. Raw HTML is kept as far as it is harmless.
+/// Renders CommonMark with tables, footnotes, strikethrough and task lists for a page whose heading is `title`: the
+/// text's headings stand below it and get ids, and a first heading that repeats the title is left out. Raw HTML is kept as far as it is harmless.
 pub fn markdown(title: &str, text: &str) -> Rendered {
     let options =
         Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
@@ -108,35 +108,42 @@ fn drop_title(events: &mut Vec<Event<'_>>, title: &str) {
     }
 }
 
+/// Gives each heading an id, and moves all of them so that the highest stands right below the page's own heading.
 fn name_headings(events: &mut [Event<'_>]) {
+    let levels = events.iter().filter_map(|event| match event {
+        Event::Start(Tag::Heading { level, .. }) => Some(*level as usize),
+        _ => None,
+    });
+    let highest = levels.min().unwrap_or(1);
     let mut taken: HashMap<String, usize> = HashMap::new();
     for at in 0..events.len() {
-        let Event::Start(Tag::Heading { .. }) = &events[at] else {
-            if let Event::End(TagEnd::Heading(level)) = &mut events[at] {
-                *level = sunk(*level);
+        let name = match &mut events[at] {
+            Event::Start(Tag::Heading { level, .. }) => {
+                *level = moved(*level, highest);
+                heading_name(&events[at..], &mut taken)
             }
-            continue;
+            Event::End(TagEnd::Heading(level)) => {
+                *level = moved(*level, highest);
+                continue;
+            }
+            _ => continue,
         };
-        let length = events[at..].iter().position(|event| matches!(event, Event::End(TagEnd::Heading(_)))).unwrap_or(0);
-        let base = slug_from_title(&text_of(&events[at..at + length]));
-        let times = taken.entry(base.clone()).or_insert(0);
-        *times += 1;
-        let name = if *times == 1 { base } else { format!("{base}-{times}") };
-        if let Event::Start(Tag::Heading { level, id, .. }) = &mut events[at] {
-            *level = sunk(*level);
+        if let Event::Start(Tag::Heading { id, .. }) = &mut events[at] {
             *id = Some(CowStr::from(name));
         }
     }
 }
 
-fn sunk(level: HeadingLevel) -> HeadingLevel {
-    match level {
-        HeadingLevel::H1 => HeadingLevel::H2,
-        HeadingLevel::H2 => HeadingLevel::H3,
-        HeadingLevel::H3 => HeadingLevel::H4,
-        HeadingLevel::H4 => HeadingLevel::H5,
-        HeadingLevel::H5 | HeadingLevel::H6 => HeadingLevel::H6,
-    }
+fn heading_name(from_heading: &[Event<'_>], taken: &mut HashMap<String, usize>) -> String {
+    let end = from_heading.iter().position(|event| matches!(event, Event::End(TagEnd::Heading(_)))).unwrap_or(0);
+    let base = slug_from_title(&text_of(&from_heading[..end]));
+    let times = taken.entry(base.clone()).or_insert(0);
+    *times += 1;
+    if *times == 1 { base } else { format!("{base}-{times}") }
+}
+
+fn moved(level: HeadingLevel, highest: usize) -> HeadingLevel {
+    HeadingLevel::try_from((level as usize + 2 - highest).min(6)).unwrap_or(HeadingLevel::H6)
 }
 
 fn text_of(events: &[Event<'_>]) -> String {
@@ -224,7 +231,9 @@ mod tests {
     fn markdown_becomes_html() {
         assert_eq!(html("# Title\n\nHello *you*"), "<p>Hello <em>you</em></p>\n");
         assert_eq!(html("# Other"), "<h2 id=\"other\">Other</h2>\n");
-        assert_eq!(html("## A\n## A"), "<h3 id=\"a\">A</h3>\n<h3 id=\"a-2\">A</h3>\n");
+        assert_eq!(html("## A\n## A"), "<h2 id=\"a\">A</h2>\n<h2 id=\"a-2\">A</h2>\n");
+        assert_eq!(html("# Title\n## A\n###### B"), "<h2 id=\"a\">A</h2>\n<h6 id=\"b\">B</h6>\n");
+        assert_eq!(html("# A\n## B"), "<h2 id=\"a\">A</h2>\n<h3 id=\"b\">B</h3>\n");
         assert!(html("```rust\nfn\n```").contains("<code class=\"language-rust\">"));
         assert!(html("|a|b|\n|:-:|--|\n|c|d|").contains("<td class=\"align-center\">c</td>"));
         let tasks = html("- [x] done\n- [ ] open");

@@ -154,7 +154,7 @@ fn listing(page: &Page<ArticleSummary>, base: &str) -> String {
         out.push_str("</li>\n");
     }
     out.push_str("</ol>\n");
-    out.push_str(&pager(page.page, page.limit, page.total, |number| match number {
+    out.push_str(&pager(page.page, page.limit, page.total, ["← Newer", "Older →"], |number| match number {
         1 => base.to_owned(),
         number => format!("{base}?page={number}"),
     }));
@@ -177,7 +177,9 @@ fn hits(query: &str, page: &SearchPage) -> String {
     }
     out.push_str("</ol>\n");
     let encoded = encode_segment(query);
-    out.push_str(&pager(page.page, page.limit, page.total, |number| format!("/search?q={encoded}&amp;page={number}")));
+    out.push_str(&pager(page.page, page.limit, page.total, ["← Previous", "Next →"], |number| {
+        format!("/search?q={encoded}&amp;page={number}")
+    }));
     out
 }
 
@@ -191,18 +193,18 @@ fn tag_list<'a>(labels: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// Links to the neighbours; nothing where there is one page only. `url` gives escaped HTML.
-fn pager(page: u32, limit: u32, total: u64, url: impl Fn(u32) -> String) -> String {
+fn pager(page: u32, limit: u32, total: u64, [back, on]: [&str; 2], url: impl Fn(u32) -> String) -> String {
     let pages = u32::try_from(total.div_ceil(u64::from(limit.max(1)))).unwrap_or(u32::MAX);
     if pages <= 1 {
         return String::new();
     }
     let mut out = String::from("<nav class=\"pager\" aria-label=\"Pages\">\n");
     if page > 1 {
-        let _ = writeln!(out, "<a rel=\"prev\" href=\"{}\">← Newer</a>", url(page - 1));
+        let _ = writeln!(out, "<a rel=\"prev\" href=\"{}\">{back}</a>", url(page - 1));
     }
     let _ = writeln!(out, "<span>Page {page} of {pages}</span>");
     if page < pages {
-        let _ = writeln!(out, "<a rel=\"next\" href=\"{}\">Older →</a>", url(page + 1));
+        let _ = writeln!(out, "<a rel=\"next\" href=\"{}\">{on}</a>", url(page + 1));
     }
     out.push_str("</nav>\n");
     out
