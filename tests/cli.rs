@@ -138,8 +138,10 @@ fn an_imported_post_is_found_and_its_lanes_are_listed() {
     assert_eq!((nothing.status.code(), text(&nothing.stdout)), (Some(0), String::new()));
     let stats = text(&run(&dir, &["outbox", "stats"]).stdout);
     let handlers = text(&run(&dir, &["handler", "list"]).stdout);
-    assert!(stats.contains("search"), "{stats}");
-    assert!(handlers.contains("search"), "{handlers}");
+    for name in ["search", "cache"] {
+        assert!(stats.contains(name), "{stats}");
+        assert!(handlers.contains(name), "{handlers}");
+    }
     let dead = run(&dir, &["outbox", "list"]);
     assert_eq!(dead.status.code(), Some(0));
     let missing = run(&dir, &["outbox", "show", "999"]);

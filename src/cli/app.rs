@@ -1,5 +1,6 @@
 //! The parts of the program, put together over one data folder.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,8 @@ use crate::article::{self, ArticleRepository};
 use crate::outbox;
 use crate::queue::SqliteWriter;
 use crate::service::ArticleService;
+use crate::sinks::cache::{CacheOptions, PageCache};
+use crate::sinks::render::Renderer;
 use crate::sinks::search::{SearchIndex, SearchOptions};
 use crate::storage::{Component, Database, Options};
 
@@ -22,6 +25,8 @@ pub(super) struct App {
     pub database: Database,
     pub articles: ArticleService,
     pub search: SearchIndex,
+    pub renderer: Renderer,
+    cache: PathBuf,
 }
 
 impl App {
@@ -41,6 +46,16 @@ impl App {
         Ok(Self::over(dir, database))
     }
 
+    /// The cache of rendered pages; makes its folder.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub(super) fn pages(&self) -> Result<PageCache, CliError> {
+        PageCache::open(&self.cache, &self.renderer.fingerprint(), CacheOptions::default()).map_err(|error| {
+            CliError::failed(format!("cannot make the folder for rendered pages {}: {error}", self.cache.display()))
+        })
+    }
+
     /// Writes what was accepted and closes the database.
     ///
     /// # Errors
@@ -54,6 +69,6 @@ impl App {
         let repository = ArticleRepository::new(database.clone());
         let search = SearchIndex::new(dir.search(), Arc::new(repository.clone()), SearchOptions::default());
         let articles = ArticleService::new(writer, repository);
-        Self { database, articles, search }
+        Self { database, articles, search, renderer: Renderer::default(), cache: dir.cache() }
     }
 }

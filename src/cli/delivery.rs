@@ -1,11 +1,13 @@
 //! The relay with the program's handlers: as a service of `serve`, and to deliver what an import caused.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::CliError;
 use super::app::App;
 use crate::lifecycle::{BoxError, Service, StartContext};
 use crate::outbox::{Operator, Relay};
+use crate::sinks::cache::{PageCache, PageHandler};
 use crate::sinks::search::SearchIndex;
 
 /// How long the relay may go without getting on by a single event before an import stops waiting for it.
@@ -23,10 +25,17 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
+    /// The relay with every handler of the program; `pages` is where rendered pages go.
+    ///
     /// # Errors
     /// None that could happen: the handlers' names are fixed and differ.
-    pub(super) fn new(app: &App) -> Result<Self, BoxError> {
-        let relay = Relay::builder(&app.database).handler("search", app.search.clone()).build()?;
+    pub(super) fn new(app: &App, pages: PageCache) -> Result<Self, CliError> {
+        let repository = Arc::new(app.articles.repository().clone());
+        let relay = Relay::builder(&app.database)
+            .handler("search", app.search.clone())
+            .handler("cache", PageHandler::new(pages, repository, app.renderer.clone()))
+            .build()
+            .map_err(|error| CliError::failed(error.to_string()))?;
         Ok(Self { relay, search: app.search.clone(), operator: Operator::new(&app.database) })
     }
 

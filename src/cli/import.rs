@@ -61,7 +61,7 @@ pub(super) fn run(data: &Path, args: &ImportArgs) -> Result<u8, CliError> {
 }
 
 fn deliver(app: &App) -> Result<bool, CliError> {
-    Delivery::new(app).map_err(|error| CliError::failed(error.to_string()))?.drain()
+    Delivery::new(app, app.pages()?)?.drain()
 }
 
 /// Stores every file of `source`, and says on stderr what needs saying.

@@ -25,8 +25,9 @@ pub(super) fn run(
     let dir = DataDir::create(data).map_err(CliError::Failed)?;
     let app = App::new(&dir);
     let mut manager = Manager::new(ManagerOptions::default());
+    let pages = app.pages()?;
     let engine = Arc::new(engine(&app, args.addr, &manager.handle()));
-    register(&mut manager, &app, engine.clone()).map_err(failed)?;
+    register(&mut manager, &app, Delivery::new(&app, pages)?, engine.clone()).map_err(failed)?;
     on_signals(&manager.handle()).map_err(failed)?;
 
     match manager.start() {
@@ -50,10 +51,10 @@ pub(super) fn run(
 }
 
 /// Start order; the stop is the reverse.
-fn register(manager: &mut Manager, app: &App, engine: Arc<Engine>) -> Result<(), BoxError> {
+fn register(manager: &mut Manager, app: &App, delivery: Delivery, engine: Arc<Engine>) -> Result<(), BoxError> {
     manager.register(app.database.storage_service())?;
     manager.register(app.database.writer_service())?;
-    manager.register(Delivery::new(app)?)?;
+    manager.register(delivery)?;
     manager.register(engine)?;
     Ok(())
 }
