@@ -11,6 +11,8 @@
 
 #[cfg(feature = "sinks")]
 pub mod cache;
+#[cfg(feature = "sinks")]
+pub mod cdn;
 mod change;
 mod html;
 #[cfg(feature = "sinks")]
