@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::app::App;
 use super::delivery::Delivery;
 use super::import::{self, Source};
-use super::settings::DataDir;
+use super::settings::{self, DataDir};
 use super::{CliError, ServeArgs, exit};
 use crate::article::ListQuery;
 use crate::http::engine::{Engine, EngineOptions};
@@ -22,12 +22,13 @@ pub(super) fn run(
     on_signals: &dyn Fn(&Handle) -> Result<(), BoxError>,
 ) -> Result<u8, CliError> {
     let seed = args.seed.as_deref().map(|path| Source::open(path, None)).transpose().map_err(CliError::Failed)?;
+    let cdn = settings::cdn(&args.cdn).map_err(CliError::Usage)?;
     let dir = DataDir::create(data).map_err(CliError::Failed)?;
     let app = App::new(&dir);
     let mut manager = Manager::new(ManagerOptions::default());
     let pages = app.pages()?;
     let engine = Arc::new(engine(&app, args.addr, &manager.handle()));
-    register(&mut manager, &app, Delivery::new(&app, pages)?, engine.clone()).map_err(failed)?;
+    register(&mut manager, &app, Delivery::new(&app, pages, cdn)?, engine.clone()).map_err(failed)?;
     on_signals(&manager.handle()).map_err(failed)?;
 
     match manager.start() {
