@@ -42,6 +42,12 @@ impl Delivery {
         Ok(Self { relay, search: app.search.clone(), operator: Operator::new(&app.database) })
     }
 
+    /// The relay, to be looked at.
+    #[cfg(feature = "server")]
+    pub(super) fn relay(&self) -> &Relay {
+        &self.relay
+    }
+
     /// Runs the relay until every lane it owns has an outcome for everything committed. A lane that another process
     /// owns is left to that process. Returns whether all was delivered; the rest stays in the log for the next relay.
     ///

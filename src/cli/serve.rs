@@ -13,7 +13,10 @@ use super::settings::{self, DataDir};
 use super::{CliError, ServeArgs, exit};
 use crate::article::ListQuery;
 use crate::http::engine::{Engine, EngineOptions};
+use crate::http::{Health, LaneHealth, ServiceHealth, Site, SiteParts};
 use crate::lifecycle::{BoxError, Handle, Manager, ManagerOptions, StartError};
+use crate::outbox::{LaneState, LaneStatus, Relay};
+use crate::sinks::cache::PageCache;
 
 /// Serves until a signal or a failure. The exit code is 0 only for a clean stop that was asked for.
 pub(super) fn run(
@@ -25,10 +28,12 @@ pub(super) fn run(
     let cdn = settings::cdn(&args.cdn).map_err(CliError::Usage)?;
     let dir = DataDir::create(data).map_err(CliError::Failed)?;
     let app = App::new(&dir);
+    let cache = app.pages()?;
     let mut manager = Manager::new(ManagerOptions::default());
-    let pages = app.pages()?;
-    let engine = Arc::new(engine(&app, args.addr, &manager.handle()));
-    register(&mut manager, &app, Delivery::new(&app, pages, cdn)?, engine.clone()).map_err(failed)?;
+    let delivery = Delivery::new(&app, cache.clone(), cdn)?;
+    let site = site(&app, cache, delivery.relay(), manager.handle());
+    let engine = Arc::new(site.serve_on(EngineOptions { addr: args.addr, ..EngineOptions::default() }));
+    register(&mut manager, &app, delivery, engine.clone()).map_err(failed)?;
     on_signals(&manager.handle()).map_err(failed)?;
 
     match manager.start() {
@@ -60,11 +65,41 @@ fn register(manager: &mut Manager, app: &App, delivery: Delivery, engine: Arc<En
     Ok(())
 }
 
-fn engine(_app: &App, addr: SocketAddr, _handle: &Handle) -> Engine {
-    let options = EngineOptions { addr, ..EngineOptions::default() };
-    let handler =
-        |_| crate::http::engine::Response::text(crate::http::engine::StatusCode::NOT_FOUND, "no routes yet\n");
-    Engine::new(options, Arc::new(handler))
+fn site(app: &App, cache: PageCache, relay: &Relay, handle: Handle) -> Site {
+    let relay = relay.clone();
+    Site::new(SiteParts {
+        articles: app.articles.clone(),
+        search: Arc::new(app.search.clone()),
+        cache,
+        renderer: app.renderer.clone(),
+        health: Box::new(move || health(&handle, &relay)),
+    })
+}
+
+fn health(handle: &Handle, relay: &Relay) -> Health {
+    let status = handle.status();
+    let services = status.services.into_iter().map(|service| ServiceHealth {
+        name: service.name,
+        state: service.state.as_str().to_owned(),
+        reason: service.reason,
+    });
+    let lanes = relay.status().iter().map(lane_health).collect();
+    Health { ready: status.ready, services: services.collect(), lanes }
+}
+
+fn lane_health(lane: &LaneStatus) -> LaneHealth {
+    let (state, reason) = match &lane.state {
+        LaneState::Running if lane.is_overdue() => ("overdue", Some("a call is past its time limit".to_owned())),
+        LaneState::Running => ("running", None),
+        LaneState::Starting => ("starting", None),
+        LaneState::Standby { owner } => ("standby", Some(format!("owned by {owner}"))),
+        LaneState::Paused { reason, .. } => ("paused", Some(reason.clone())),
+        LaneState::Held => ("held", Some("by an operator".to_owned())),
+        LaneState::Waiting { reason } => ("waiting", Some(reason.clone())),
+        LaneState::Stopped => ("stopped", None),
+    };
+    let healthy = matches!(state, "running" | "standby" | "starting");
+    LaneHealth { handler: lane.handler.clone(), state: state.to_owned(), healthy, reason }
 }
 
 /// Imports `source` if no article was ever stored.

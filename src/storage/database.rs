@@ -1,7 +1,7 @@
 //! The handle to an open database, and the two services that start and stop it.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
 use rusqlite::Connection;
@@ -142,7 +142,7 @@ impl Database {
 
     fn start_storage(&self) -> Result<(), OpenError> {
         let shared = &*self.shared;
-        let mut pool_thread = shared.pool_thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pool_thread = self.pool_thread();
         match &*shared.phase.read().unwrap_or_else(PoisonError::into_inner) {
             Phase::New => {}
             Phase::Open(_) => return Err(OpenError::AlreadyStarted),
@@ -168,20 +168,24 @@ impl Database {
     }
 
     fn stop_storage(&self, deadline: Instant) -> Result<(), BoxError> {
-        let mut pool_thread = self.shared.pool_thread.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(thread) = pool_thread.as_ref() else {
+        // Under the lock, since a start that is under way is over then; the wait is outside of it.
+        let Some(thread) = self.pool_thread().clone() else {
             return Ok(());
         };
-        let before = {
+        let open = {
             let mut phase = self.shared.phase.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *phase, Phase::Stopped)
         };
-        drop(before);
-        if !wait_for_end(thread, deadline) {
+        drop(open);
+        if !wait_for_end(&thread, deadline) {
             return Err("the read pool did not end in time: a read is still running".into());
         }
-        *pool_thread = None;
+        *self.pool_thread() = None;
         Ok(())
+    }
+
+    fn pool_thread(&self) -> MutexGuard<'_, Option<PoolThread>> {
+        self.shared.pool_thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -79,9 +79,10 @@ impl Readers {
         let Some(_entered) = Entered::new(self.id) else {
             return Err(ReadError::Nested);
         };
-        let Ok(reader) = self.pool.get_timeout(self.wait) else {
-            return Err(ReadError::PoolTimeout);
-        };
+        let reader = self.pool.get_timeout(self.wait).map_err(|error| {
+            log::warn!("event=read_without_connection wait_ms={} error=\"{error}\"", self.wait.as_millis());
+            ReadError::PoolTimeout
+        })?;
         let snapshot = Snapshot::begin(&reader, self.limit).map_err(ReadError::Database)?;
         let result = f(&reader.connection);
         if snapshot.end() { Err(ReadError::TooLong) } else { result.map_err(ReadError::Read) }

@@ -1,6 +1,6 @@
 //! Sizes, counts and times.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::support::*;
 
@@ -101,9 +101,11 @@ fn a_client_that_is_slow_with_its_head_is_cut_while_others_are_served() {
 fn a_head_that_trickles_in_is_cut_by_a_total_deadline() {
     let server = Server::start_with(|options| options.header_deadline = SHORT);
     let mut slow = server.client();
-    slow.send("GET / HTTP/1.1\r\n");
-    // Were each byte to start the clock anew, this would go on for ever.
-    while slow.trickle(b"X: y\r\n") {
+    slow.send("GET / HTTP/1.1\r\nX: ");
+    // Were each byte to start the clock anew, this would go on for minutes.
+    let begun = Instant::now();
+    while slow.trickle(b"x") {
+        assert!(begun.elapsed() < AMPLE, "the deadline is not a total one");
         std::thread::sleep(SHORT / 10);
     }
     server.assert_serves();
@@ -223,4 +225,22 @@ fn at_the_limit_of_connections_the_one_idle_longest_makes_room() {
     idle.assert_closed();
     server.gate.open();
     assert_eq!(busy.reply().status, 200);
+}
+
+#[test]
+fn clients_beyond_the_limit_of_connections_wait_and_are_served() {
+    let server = Server::start_with(|options| options.max_connections = 1);
+    let mut first = server.client();
+    first.send("GET /wait HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
+    server.gate.await_arrivals(1);
+    let mut others: Vec<Client> = (0..5).map(|_| server.client()).collect();
+    for client in &mut others {
+        client.send("GET /later HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
+    }
+    assert_eq!(server.handled(), ["GET /wait"]);
+    server.gate.open();
+    assert_eq!(first.reply().status, 200);
+    for client in &mut others {
+        assert_eq!(client.reply().status, 200);
+    }
 }

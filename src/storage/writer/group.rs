@@ -58,7 +58,10 @@ impl Writer {
                 self.note_health();
                 self.settle(&Verdict::Own)
             }
-            Attempt::Settled => self.settle(&Verdict::Own),
+            Attempt::Settled => {
+                self.note_own_fault();
+                self.settle(&Verdict::Own)
+            }
             Attempt::Violated(fault) => self.find_violator(&fault),
             Attempt::InDoubt(fault) => {
                 let verdict = self.recover(&fault);
@@ -107,7 +110,7 @@ impl Writer {
         // A connection that met damage, or cannot get out of its transaction, is opened anew for the next group.
         let damaged = match &end {
             Attempt::InDoubt(_) => true,
-            Attempt::Failed(fault) => fault.is_io() || fault.is_corrupt(),
+            Attempt::Failed(fault) => !fault.is_busy() && !fault.is_full(),
             _ => false,
         };
         if !damaged && writable.connection.is_autocommit() {

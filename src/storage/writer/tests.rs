@@ -241,7 +241,7 @@ fn a_probe_that_fails_or_panics_is_passed_over() {
 }
 
 #[test]
-fn g2_a_dying_writer_leaves_every_caller_answered_and_says_what_it_knows() {
+fn case_c59_a_dying_writer_leaves_every_caller_answered_and_says_what_it_knows() {
     for (failure, written) in [(Failure::DieBeforeCommit, 0), (Failure::DieAfterCommit, 2)] {
         let options = Options { group_rows: 3, ..Options::default() };
         let bench = Bench::with(options);
@@ -296,7 +296,7 @@ fn callers_racing_with_a_dying_writer_all_come_back() {
 }
 
 #[test]
-fn a_full_database_answers_the_whole_group_with_the_fault_and_heals_by_itself() {
+fn case_c59_a_full_database_answers_the_whole_group_with_the_fault_and_heals_by_itself() {
     let bench = Bench::new();
     bench.writer().transact(|tx| insert(tx, "neighbour")).expect("a write");
     // The least SQLite takes is the size the file has.
