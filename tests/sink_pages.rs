@@ -11,7 +11,6 @@ use std::thread;
 
 use sink_support::Site;
 use vayu_articles::article::{ArticlePatch, ArticleRepository, ArticleStamp, ListQuery, NewArticle, Status};
-use vayu_articles::outbox::Handler;
 use vayu_articles::sinks::cache::{CacheOptions, PageCache, PageHandler, PageKey};
 use vayu_articles::sinks::render::{Renderer, SITE_CSS, SITE_CSS_PATH, SiteInfo};
 use vayu_articles::sinks::search::{SearchIndex, SearchOptions};

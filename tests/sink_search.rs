@@ -163,6 +163,24 @@ fn hits_are_ranked_paged_and_marked() {
 }
 
 #[test]
+fn an_older_or_repeated_event_changes_nothing() {
+    let site = Site::new();
+    let watched = Arc::new(Watched::new(site.source()));
+    let index = SearchIndex::new(site.path("search.db"), watched.clone(), SearchOptions::default());
+    site.post("a", "Alpha", "one", &[]);
+    index.handle(&site.last_event()).unwrap();
+    site.update("a", ArticlePatch::default().content("two"));
+    index.handle(&site.last_event()).unwrap();
+    watched.reads.store(0, Ordering::SeqCst);
+    for event in site.events().iter().rev() {
+        index.handle(event).unwrap();
+    }
+    index.handle_batch(&site.events()).unwrap();
+    assert_eq!(watched.reads.load(Ordering::SeqCst), 0, "the index holds that version already");
+    assert_eq!(found(&index, "two"), ["a"]);
+}
+
+#[test]
 fn a_draft_is_never_found() {
     let site = Site::new();
     let index = index(&site);

@@ -148,7 +148,7 @@ mod tests {
         }
         for length in 0..40 {
             write(&folder.path().join("tmp"), &path, &page.as_bytes()[..length]).unwrap();
-            assert_eq!(read(&path).unwrap(), page[..length].as_bytes());
+            assert_eq!(read(&path).unwrap(), &page.as_bytes()[..length]);
         }
         assert!(names(&folder.path().join("tmp")).unwrap().is_empty());
     }
