@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// Settings of a [`SearchIndex`].
+/// Settings of a [`SearchIndex`](super::SearchIndex).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SearchOptions {
