@@ -79,7 +79,7 @@ impl Server {
 
 fn program(dir: &Path) -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("vayu-articles"));
-    for name in ["VAYU_LOG", "VAYU_ADDR", "VAYU_CDN", "VAYU_SITE"] {
+    for name in ["VAYU_LOG", "VAYU_ADDR", "VAYU_CDN", "VAYU_SITE", "VAYU_CDN_TOKEN"] {
         command.env_remove(name);
     }
     command.env("VAYU_DATA", dir.join("data")).stdin(Stdio::null());

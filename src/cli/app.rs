@@ -1,5 +1,6 @@
 //! The parts of the program, put together over one data folder.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use crate::outbox;
 use crate::queue::SqliteWriter;
 use crate::service::ArticleService;
 use crate::sinks::cache::{CacheOptions, PageCache};
-use crate::sinks::render::{Renderer, SiteInfo};
+use crate::sinks::render::Renderer;
 use crate::sinks::search::{SearchIndex, SearchOptions};
 use crate::storage::{Component, Database, Options};
 
@@ -24,16 +25,13 @@ pub(super) struct App {
     pub database: Database,
     pub articles: ArticleService,
     pub search: SearchIndex,
-    pub cache: PageCache,
     pub renderer: Renderer,
+    cache: PathBuf,
 }
 
 impl App {
-    /// Puts everything together; the database is not opened before its services start.
-    ///
-    /// # Errors
-    /// The folder of rendered pages cannot be made.
-    pub(super) fn new(dir: &DataDir) -> Result<Self, CliError> {
+    /// Puts everything together; nothing is opened before the database's services start.
+    pub(super) fn new(dir: &DataDir) -> Self {
         Self::over(dir, Database::new(dir.articles(), COMPONENTS, Options::default()))
     }
 
@@ -45,7 +43,17 @@ impl App {
         let path = dir.articles();
         let database = Database::open(&path, COMPONENTS, Options::default())
             .map_err(|error| CliError::failed(format!("{}: {error}", path.display())))?;
-        Self::over(dir, database)
+        Ok(Self::over(dir, database))
+    }
+
+    /// The cache of rendered pages; makes its folder.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub(super) fn pages(&self) -> Result<PageCache, CliError> {
+        PageCache::open(&self.cache, &self.renderer.fingerprint(), CacheOptions::default()).map_err(|error| {
+            CliError::failed(format!("cannot make the folder for rendered pages {}: {error}", self.cache.display()))
+        })
     }
 
     /// Writes what was accepted and closes the database.
@@ -56,15 +64,11 @@ impl App {
         self.database.close(Instant::now() + CLOSE_WITHIN).map_err(|error| CliError::failed(error.to_string()))
     }
 
-    fn over(dir: &DataDir, database: Database) -> Result<Self, CliError> {
+    fn over(dir: &DataDir, database: Database) -> Self {
         let writer = Arc::new(SqliteWriter::new(&database));
         let repository = ArticleRepository::new(database.clone());
         let search = SearchIndex::new(dir.search(), Arc::new(repository.clone()), SearchOptions::default());
         let articles = ArticleService::new(writer, repository);
-        let renderer = Renderer::new(SiteInfo::default());
-        let folder = dir.cache();
-        let cache = PageCache::open(&folder, &renderer.fingerprint(), CacheOptions::default())
-            .map_err(|error| CliError::failed(format!("{}: {error}", folder.display())))?;
-        Ok(Self { database, articles, search, cache, renderer })
+        Self { database, articles, search, renderer: Renderer::default(), cache: dir.cache() }
     }
 }

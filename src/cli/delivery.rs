@@ -7,7 +7,8 @@ use super::CliError;
 use super::app::App;
 use crate::lifecycle::{BoxError, Service, StartContext};
 use crate::outbox::{Operator, Relay};
-use crate::sinks::cache::PageHandler;
+use crate::sinks::cache::{PageCache, PageHandler};
+use crate::sinks::cdn::CdnPurge;
 use crate::sinks::search::SearchIndex;
 
 /// How long the relay may go without getting on by a single event before an import stops waiting for it.
@@ -25,13 +26,19 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
+    /// The relay with every handler of the program; `pages` is where rendered pages go, `cdn` where they are purged.
+    ///
     /// # Errors
     /// None that could happen: the handlers' names are fixed and differ.
-    pub(super) fn new(app: &App) -> Result<Self, BoxError> {
-        let source = Arc::new(app.articles.repository().clone());
-        let pages = PageHandler::new(app.cache.clone(), source, app.renderer.clone());
-        let relay =
-            Relay::builder(&app.database).handler("search", app.search.clone()).handler("cache", pages).build()?;
+    pub(super) fn new(app: &App, pages: PageCache, cdn: Option<CdnPurge>) -> Result<Self, CliError> {
+        let repository = Arc::new(app.articles.repository().clone());
+        let mut handlers = Relay::builder(&app.database)
+            .handler("search", app.search.clone())
+            .handler("cache", PageHandler::new(pages, repository, app.renderer.clone()));
+        if let Some(cdn) = cdn {
+            handlers = handlers.handler("cdn", cdn);
+        }
+        let relay = handlers.build().map_err(|error| CliError::failed(error.to_string()))?;
         Ok(Self { relay, search: app.search.clone(), operator: Operator::new(&app.database) })
     }
 

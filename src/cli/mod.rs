@@ -22,8 +22,10 @@ use error::CliError;
 
 #[cfg(feature = "server")]
 pub use args::ServeArgs;
-pub use args::{Cli, Command, HandlerCommand, ImportArgs, ListArgs, OutboxCommand, ReplayArgs, SearchArgs, ShowArgs};
-pub use settings::{ListState, LogLevel};
+pub use args::{
+    CdnArgs, Cli, Command, HandlerCommand, ImportArgs, ListArgs, OutboxCommand, ReplayArgs, SearchArgs, ShowArgs,
+};
+pub use settings::{ListState, LogLevel, Secret};
 
 /// Runs the command and returns its exit code, one of [`exit`]. `on_signals` is called by a command that stops in order:
 /// it makes the process's signals drive the handle.
@@ -42,7 +44,7 @@ pub fn run(cli: &Cli, on_signals: &dyn Fn(&Handle) -> Result<(), BoxError>) -> u
         Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => exit::OK,
         Err(error) => {
             eprintln!("vayu-articles: {error}");
-            exit::FAILED
+            if matches!(error, CliError::Usage(_)) { exit::USAGE } else { exit::FAILED }
         }
     }
 }

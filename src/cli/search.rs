@@ -14,7 +14,7 @@ pub(super) fn run(data: &Path, args: &SearchArgs) -> Result<u8, CliError> {
         let missing = "there is no search index yet: `serve`, or an `import`, makes it from the articles";
         return Err(CliError::failed(missing));
     }
-    let found = App::new(&dir)?
+    let found = App::new(&dir)
         .search
         .search(&args.query, 1, args.limit)
         .map_err(|error| CliError::failed(error.to_string()))?;

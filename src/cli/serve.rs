@@ -9,13 +9,14 @@ use std::sync::Arc;
 use super::app::App;
 use super::delivery::Delivery;
 use super::import::{self, Source};
-use super::settings::DataDir;
+use super::settings::{self, DataDir};
 use super::{CliError, ServeArgs, exit};
 use crate::article::ListQuery;
 use crate::http::engine::{Engine, EngineOptions};
 use crate::http::{Health, LaneHealth, ServiceHealth, Site, SiteParts};
 use crate::lifecycle::{BoxError, Handle, Manager, ManagerOptions, StartError};
 use crate::outbox::{LaneState, LaneStatus, Relay};
+use crate::sinks::cache::PageCache;
 
 /// Serves until a signal or a failure. The exit code is 0 only for a clean stop that was asked for.
 pub(super) fn run(
@@ -24,11 +25,14 @@ pub(super) fn run(
     on_signals: &dyn Fn(&Handle) -> Result<(), BoxError>,
 ) -> Result<u8, CliError> {
     let seed = args.seed.as_deref().map(|path| Source::open(path, None)).transpose().map_err(CliError::Failed)?;
+    let cdn = settings::cdn(&args.cdn).map_err(CliError::Usage)?;
     let dir = DataDir::create(data).map_err(CliError::Failed)?;
-    let app = App::new(&dir)?;
+    let app = App::new(&dir);
+    let cache = app.pages()?;
     let mut manager = Manager::new(ManagerOptions::default());
-    let delivery = Delivery::new(&app).map_err(failed)?;
-    let engine = Arc::new(engine(&app, args.addr, delivery.relay(), manager.handle()));
+    let delivery = Delivery::new(&app, cache.clone(), cdn)?;
+    let site = site(&app, cache, delivery.relay(), manager.handle());
+    let engine = Arc::new(site.serve_on(EngineOptions { addr: args.addr, ..EngineOptions::default() }));
     register(&mut manager, &app, delivery, engine.clone()).map_err(failed)?;
     on_signals(&manager.handle()).map_err(failed)?;
 
@@ -61,16 +65,15 @@ fn register(manager: &mut Manager, app: &App, delivery: Delivery, engine: Arc<En
     Ok(())
 }
 
-fn engine(app: &App, addr: SocketAddr, relay: &Relay, handle: Handle) -> Engine {
+fn site(app: &App, cache: PageCache, relay: &Relay, handle: Handle) -> Site {
     let relay = relay.clone();
-    let site = Site::new(SiteParts {
+    Site::new(SiteParts {
         articles: app.articles.clone(),
         search: Arc::new(app.search.clone()),
-        cache: app.cache.clone(),
+        cache,
         renderer: app.renderer.clone(),
         health: Box::new(move || health(&handle, &relay)),
-    });
-    site.serve_on(EngineOptions { addr, ..EngineOptions::default() })
+    })
 }
 
 fn health(handle: &Handle, relay: &Relay) -> Health {
