@@ -249,13 +249,14 @@ fn insert_row(
 
 /// A row that never failed leaves no trace; one that did stays as history.
 fn close_row(tx: &Transaction<'_>, flush: &Flush, id: i64, began: &Began) -> rusqlite::Result<bool> {
-    let parameters = (id, &flush.handler, began.state, began.replays, &began.payload);
-    let (id, handler, state, replays, payload) = parameters;
-    let deleted = tx.prepare_cached(sql::DELETE_DONE)?.execute((id, handler, state, replays, payload, flush.to))?;
+    let (handler, state, replays) = (&flush.handler, began.state, began.replays);
+    let written = (id, handler, state, replays, began.payload(), flush.to);
+    let deleted = tx.prepare_cached(sql::DELETE_DONE)?.execute(written)?;
     if deleted > 0 {
         return Ok(true);
     }
-    let closed = tx.prepare_cached(sql::CLOSE_DONE)?.execute((id, handler, state, replays, payload, flush.now))?;
+    let written = (id, handler, state, replays, began.payload(), flush.now);
+    let closed = tx.prepare_cached(sql::CLOSE_DONE)?.execute(written)?;
     Ok(closed > 0)
 }
 
@@ -277,7 +278,7 @@ fn fail_row(
         &flush.handler,
         began.state,
         began.replays,
-        &began.payload,
+        began.payload(),
         decided.state,
         decided.attempts,
         decided.due,

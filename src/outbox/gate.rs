@@ -25,6 +25,11 @@ struct Gate {
     changed: Condvar,
 }
 
+/// Whether a suspect runs or waits to run: whoever enters now may wait long.
+pub(super) fn is_closed() -> bool {
+    GATE.closed.load(Ordering::SeqCst)
+}
+
 /// An ordinary call under way.
 #[must_use]
 pub(super) struct Pass(&'static Gate);
@@ -44,26 +49,30 @@ impl Gate {
     }
 
     fn enter(&'static self, limit: Duration) -> Pass {
-        self.running.fetch_add(1, Ordering::SeqCst);
-        // Both sides write their own mark before they read the other's, so one of them sees it.
-        if self.closed.load(Ordering::SeqCst) {
-            self.leave();
-            self.wait_open(limit);
+        let until = until(limit);
+        loop {
             self.running.fetch_add(1, Ordering::SeqCst);
+            // Both sides write their own mark before they read the other's, so one of them sees it.
+            if !self.closed.load(Ordering::SeqCst) || Instant::now() >= until {
+                return Pass(self);
+            }
+            self.leave();
+            // The next suspect may be faster than we are, so look again after the wait.
+            self.wait_open(until);
         }
-        Pass(self)
     }
 
-    fn wait_open(&self, limit: Duration) {
+    fn wait_open(&self, until: Instant) {
         let suspects = self.suspects.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = until.saturating_duration_since(Instant::now());
         let _unused = self
             .changed
-            .wait_timeout_while(suspects, limit, |suspects| *suspects > 0)
+            .wait_timeout_while(suspects, left, |suspects| *suspects > 0)
             .unwrap_or_else(PoisonError::into_inner);
     }
 
     fn enter_alone(&'static self, limit: Duration) -> AlonePass {
-        let until = Instant::now() + limit;
+        let until = until(limit);
         let mut suspects = self.suspects.lock().unwrap_or_else(PoisonError::into_inner);
         // One suspect at a time.
         while *suspects > 0 {
@@ -93,6 +102,13 @@ impl Gate {
             self.changed.notify_all();
         }
     }
+}
+
+/// A limit can be any duration, also one that no clock reaches.
+fn until(limit: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(86_400);
+    let now = Instant::now();
+    now + limit.min(FAR)
 }
 
 impl Drop for Pass {
@@ -141,6 +157,34 @@ mod tests {
         suspect.join().unwrap();
         late.join().unwrap();
         assert_eq!(gate.running.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn who_waited_for_one_suspect_does_not_slip_in_beside_the_next() {
+        let gate: &'static Gate = Box::leak(Box::new(Gate::new()));
+        let long = Duration::MAX;
+        static INSIDE: AtomicBool = AtomicBool::new(false);
+        let suspects: Vec<_> = (0..2)
+            .map(|_| {
+                std::thread::spawn(move || {
+                    (0..500).for_each(|_| {
+                        let alone = gate.enter_alone(long);
+                        (0..20).for_each(|_| assert!(!INSIDE.load(Ordering::SeqCst), "somebody runs beside a suspect"));
+                        drop(alone);
+                    });
+                })
+            })
+            .collect();
+        let ordinary = std::thread::spawn(move || {
+            (0..500).for_each(|_| {
+                let pass = gate.enter(long);
+                INSIDE.store(true, Ordering::SeqCst);
+                std::thread::yield_now();
+                INSIDE.store(false, Ordering::SeqCst);
+                drop(pass);
+            });
+        });
+        suspects.into_iter().chain([ordinary]).for_each(|thread| thread.join().unwrap());
     }
 
     #[test]

@@ -13,6 +13,8 @@ use crate::storage::Database;
 
 /// How often the owner file is looked at: well within the two seconds after which a missing one counts as dead.
 const LOOK: Duration = Duration::from_millis(500);
+/// After so many passes retention looks at the log from its beginning again.
+const PASSES_PER_SWEEP: u64 = 36;
 /// Dead owners' files removed at the start, at most.
 const MAX_DEAD_FILES: usize = 1_000;
 
@@ -27,6 +29,7 @@ pub(super) struct Housekeeping {
 pub(super) fn run(house: &Housekeeping) {
     remove_dead_files(house);
     let mut resume_after = 0;
+    let mut passes = 0_u64;
     let mut last_pass: Option<Instant> = None;
     while let Err(RecvTimeoutError::Timeout) = house.stop.recv_timeout(LOOK) {
         if let Err(error) = house.lock.keep() {
@@ -44,10 +47,12 @@ pub(super) fn run(house: &Housekeeping) {
         };
         match retention::prune(&house.database, retention, resume_after, keep_and_go_on) {
             Ok(pruned) => {
-                resume_after = pruned.resume_after;
+                passes += 1;
+                // Now and then from the beginning: what was kept for a dead letter may be free by now.
+                resume_after = if passes % PASSES_PER_SWEEP == 0 { 0 } else { pruned.resume_after };
                 if pruned.events > 0 {
-                    log::info!("relay retention removed={} up_to={resume_after}", pruned.events);
-                    vacuum(house, retention, &stopping);
+                    log::info!("relay retention removed={} up_to={}", pruned.events, pruned.resume_after);
+                    vacuum(house, retention, &keep_and_go_on);
                 }
             }
             Err(error) => log::warn!("relay retention=failed error={error}"),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use rusqlite::types::ValueRef;
+use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Row};
 
 use super::sql;
@@ -54,7 +54,16 @@ pub(super) struct Exception {
 pub(super) struct Began {
     pub(super) state: &'static str,
     pub(super) replays: u32,
-    pub(super) payload: Option<String>,
+    /// The edited payload, as bytes: it may be no text.
+    pub(super) payload: Option<Vec<u8>>,
+}
+
+impl Began {
+    /// To be compared with the column: as text, whatever bytes it holds.
+    pub(super) fn payload(&self) -> ToSqlOutput<'_> {
+        let payload = self.payload.as_deref();
+        ToSqlOutput::Borrowed(payload.map_or(ValueRef::Null, ValueRef::Text))
+    }
 }
 
 /// A filter that remembers what it said of each type, and counts what passed by.
@@ -240,7 +249,7 @@ fn decode_exception(connection: &Connection, row: &Row<'_>) -> rusqlite::Result<
     Ok(Exception {
         id,
         key: optional_text(row, 1).ok().flatten().map(str::to_owned),
-        began: Began { state, replays, payload: payload.ok().flatten().map(str::to_owned) },
+        began: Began { state, replays, payload: row.get_ref(7)?.as_bytes_or_null()?.map(<[u8]>::to_vec) },
         attempts,
         crashes: count(row, 4)?,
         superseded: row.get::<_, Option<i64>>(6)?.is_some(),

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,8 @@ use uuid::Uuid;
 
 /// How long the file of an owner must be missing without a break before the owner counts as dead.
 const MISSING_FOR: Duration = Duration::from_secs(2);
+/// And how many looks in a row must miss it: two looks with a long stop of this process in between prove nothing.
+const MISSING_LOOKS: u32 = 5;
 /// Most handles kept after the file was removed under us and put back.
 const MAX_HANDLES: usize = 64;
 
@@ -23,6 +26,7 @@ pub(super) struct OwnerLock {
     id: String,
     path: PathBuf,
     handles: Mutex<Vec<File>>,
+    left_behind: AtomicBool,
 }
 
 impl OwnerLock {
@@ -31,12 +35,17 @@ impl OwnerLock {
         let id = Uuid::new_v4().to_string();
         let path = owner_path(database, &id);
         let file = create_locked(&path)?;
-        Ok(Self { id, path, handles: Mutex::new(vec![file]) })
+        Ok(Self { id, path, handles: Mutex::new(vec![file]), left_behind: AtomicBool::new(false) })
     }
 
     /// The owner's name as `lanes.owner` holds it.
     pub(super) fn id(&self) -> &str {
         &self.id
+    }
+
+    /// A lane still names this owner: its file stays when the lock ends, and proves at once that the owner is dead.
+    pub(super) fn leave_behind(&self) {
+        self.left_behind.store(true, Ordering::Relaxed);
     }
 
     /// Puts the file back if somebody removed it. Cheap: one `stat`.
@@ -59,6 +68,9 @@ impl OwnerLock {
 
 impl Drop for OwnerLock {
     fn drop(&mut self) {
+        if self.left_behind.load(Ordering::Relaxed) {
+            return;
+        }
         // Still locked while it is removed, so nobody can take it for a dead owner's file in between.
         let _ = fs::remove_file(&self.path);
     }
@@ -71,10 +83,18 @@ pub(super) enum Liveness {
     Dead,
 }
 
+/// Since when an owner's file has not been found.
+#[derive(Debug)]
+struct Missing {
+    owner: String,
+    since: Instant,
+    looks: u32,
+}
+
 /// Watches the owner of one lane from outside.
 #[derive(Debug, Default)]
 pub(super) struct OwnerWatch {
-    missing: Option<(String, Instant)>,
+    missing: Option<Missing>,
 }
 
 impl OwnerWatch {
@@ -86,7 +106,8 @@ impl OwnerWatch {
         }
         let path = owner_path(database, owner);
         let liveness = match File::open(&path) {
-            Ok(file) => match file.try_lock() {
+            // Shared, so that two watchers who look at the same moment do not take each other for the owner.
+            Ok(file) => match file.try_lock_shared() {
                 Ok(()) => Liveness::Dead,
                 Err(TryLockError::WouldBlock | TryLockError::Error(_)) => Liveness::Alive,
             },
@@ -98,13 +119,14 @@ impl OwnerWatch {
     }
 
     fn missing_since(&mut self, owner: &str, now: Instant) -> Liveness {
-        match &self.missing {
-            Some((name, since)) if name == owner => {
-                if now.saturating_duration_since(*since) >= MISSING_FOR {
+        match &mut self.missing {
+            Some(missing) if missing.owner == owner => {
+                missing.looks = missing.looks.saturating_add(1);
+                if missing.looks >= MISSING_LOOKS && now.saturating_duration_since(missing.since) >= MISSING_FOR {
                     return Liveness::Dead;
                 }
             }
-            _ => self.missing = Some((owner.to_owned(), now)),
+            _ => self.missing = Some(Missing { owner: owner.to_owned(), since: now, looks: 1 }),
         }
         Liveness::Alive
     }
@@ -134,7 +156,7 @@ pub(super) fn dead_owners(database: &Path, limit: usize) -> io::Result<Vec<Strin
         if Uuid::parse_str(owner).is_err() {
             continue;
         }
-        if File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok()) {
+        if File::open(entry.path()).is_ok_and(|file| file.try_lock_shared().is_ok()) {
             dead.push(owner.to_owned());
         }
         if dead.len() >= limit {
@@ -191,7 +213,50 @@ mod tests {
         assert_eq!(watch.check(&database, &id, start), Liveness::Alive);
         drop(owner);
         assert_eq!(watch.check(&database, &id, start), Liveness::Alive, "just gone: the file may be put back");
-        assert_eq!(watch.check(&database, &id, start + Duration::from_secs(2)), Liveness::Dead);
+        assert_eq!(dead_after_looks(&mut watch, &database, &id, start + Duration::from_secs(2)), Some(3));
+    }
+
+    /// How many further looks at this moment it takes until the owner counts as dead.
+    fn dead_after_looks(watch: &mut OwnerWatch, database: &Path, owner: &str, at: Instant) -> Option<u32> {
+        (0..10).find(|_| watch.check(database, owner, at) == Liveness::Dead)
+    }
+
+    #[test]
+    fn a_watcher_that_was_stopped_itself_does_not_take_its_own_gap_for_a_missing_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("a.db");
+        let owner = OwnerLock::create(&database).unwrap();
+        fs::remove_file(owner_path(&database, owner.id())).unwrap();
+        let mut watch = OwnerWatch::default();
+        let start = Instant::now();
+        assert_eq!(watch.check(&database, owner.id(), start), Liveness::Alive);
+        // Both processes were stopped for a minute; the watcher is the first to go on.
+        let later = start + Duration::from_secs(60);
+        assert_eq!(watch.check(&database, owner.id(), later), Liveness::Alive);
+        owner.keep().unwrap();
+        assert_eq!(dead_after_looks(&mut watch, &database, owner.id(), later), None);
+    }
+
+    #[test]
+    fn two_watchers_do_not_take_each_other_for_the_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("a.db");
+        let id = Uuid::new_v4().to_string();
+        fs::write(owner_path(&database, &id), "").unwrap();
+        let another = File::open(owner_path(&database, &id)).unwrap();
+        another.try_lock_shared().unwrap();
+        assert_eq!(OwnerWatch::default().check(&database, &id, Instant::now()), Liveness::Dead);
+    }
+
+    #[test]
+    fn an_owner_that_leaves_a_lane_behind_is_dead_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("a.db");
+        let owner = OwnerLock::create(&database).unwrap();
+        let id = owner.id().to_owned();
+        owner.leave_behind();
+        drop(owner);
+        assert_eq!(OwnerWatch::default().check(&database, &id, Instant::now()), Liveness::Dead);
     }
 
     #[test]
@@ -227,6 +292,7 @@ mod tests {
         let start = Instant::now();
         let name = "../../etc/passwd";
         assert_eq!(watch.check(&folder.path().join("a.db"), name, start), Liveness::Alive);
-        assert_eq!(watch.check(&folder.path().join("a.db"), name, start + Duration::from_secs(3)), Liveness::Dead);
+        let later = start + Duration::from_secs(3);
+        assert_eq!(dead_after_looks(&mut watch, &folder.path().join("a.db"), name, later), Some(3));
     }
 }

@@ -133,6 +133,15 @@ struct State {
     threads: Vec<Running>,
 }
 
+impl Drop for Shared {
+    /// The last clone of the relay is gone and nobody can stop it any more: its lanes finish their running call, write
+    /// what they know and let go, without anybody waiting for it.
+    fn drop(&mut self) {
+        let _ = self.stop_deadline.set(Instant::now());
+        self.state.get_mut().unwrap_or_else(PoisonError::into_inner).stop = None;
+    }
+}
+
 #[derive(Debug)]
 struct Running {
     name: String,

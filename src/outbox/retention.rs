@@ -62,12 +62,13 @@ pub fn prune(
     resume_after: i64,
     stop: impl Fn() -> bool,
 ) -> Result<Pruned, TransactError<rusqlite::Error>> {
-    let before = database.clock().now_ms().saturating_sub(millis(retention.keep));
+    let now = database.clock().now_ms();
+    let age = Age { before: now.saturating_sub(millis(retention.keep)), now };
     let rows = i64::try_from(retention.rows_per_task.max(1)).unwrap_or(i64::MAX);
     let mut pruned = Pruned { events: 0, resume_after };
-    while !stop() && has_old_rows(database, pruned.resume_after, before) {
+    while !stop() && has_old_rows(database, pruned.resume_after, age, rows) {
         let after = pruned.resume_after;
-        let step = database.writer().submit_internal(false, move |tx| prune_step(tx, after, before, rows))?.wait()?;
+        let step = database.writer().submit_internal(false, move |tx| prune_step(tx, after, age, rows))?.wait()?;
         pruned.events += step.removed;
         match step.last {
             Some(last) => pruned.resume_after = last,
@@ -77,28 +78,60 @@ pub fn prune(
     Ok(pruned)
 }
 
+/// Which rows are old enough.
+#[derive(Debug, Clone, Copy)]
+struct Age {
+    /// Older ones go.
+    before: i64,
+    now: i64,
+}
+
+impl Age {
+    /// `None` ends the pass: the rows after it are younger still. One from the future (a wrong clock, a caller's own
+    /// time) says nothing about those after it.
+    fn is_over(self, occurred_at: i64) -> Option<bool> {
+        if occurred_at < self.before {
+            Some(true)
+        } else if occurred_at > self.now {
+            Some(false)
+        } else {
+            None
+        }
+    }
+}
+
 /// Looks before it writes, so that a log with nothing to remove costs no write transaction.
-fn has_old_rows(database: &Database, after: i64, before: i64) -> bool {
+fn has_old_rows(database: &Database, after: i64, age: Age, limit: i64) -> bool {
     let found = database.read(|connection| {
         let mut statement = connection.prepare_cached(sql::OLD_ROWS)?;
-        let mut rows = statement.query((after, 1))?;
-        let Some(row) = rows.next()? else { return Ok::<_, rusqlite::Error>(false) };
-        Ok(row.get::<_, i64>(1)? < before)
+        let mut rows = statement.query((after, limit))?;
+        let mut seen = 0;
+        while let Some(row) = rows.next()? {
+            seen += 1;
+            match age.is_over(row.get(1)?) {
+                Some(true) => return Ok::<_, rusqlite::Error>(true),
+                Some(false) => {}
+                None => return Ok(false),
+            }
+        }
+        // A whole step of rows from the future: beyond them there may be old ones.
+        Ok(seen == limit)
     });
     found.unwrap_or(false)
 }
 
-fn prune_step(tx: &Transaction<'_>, after: i64, before: i64, limit: i64) -> rusqlite::Result<Step> {
+fn prune_step(tx: &Transaction<'_>, after: i64, age: Age, limit: i64) -> rusqlite::Result<Step> {
     let mut step = Step { removed: 0, last: None };
     let candidates: Vec<(i64, i64)> = tx
         .prepare_cached(sql::OLD_ROWS)?
         .query_map((after, limit), |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<rusqlite::Result<_>>()?;
     for (id, occurred_at) in candidates {
-        if occurred_at >= before {
-            break;
-        }
+        let Some(is_over) = age.is_over(occurred_at) else { break };
         step.last = Some(id);
+        if !is_over {
+            continue;
+        }
         if tx.prepare_cached(sql::HAS_LIVE_EXCEPTION)?.query_row([id], |row| row.get(0))? {
             continue;
         }

@@ -74,6 +74,10 @@ statements! {
         paused_until = NULL, pause_reason = NULL, outage_since = NULL WHERE handler = ?1";
     GIVE_UP_LANE = "UPDATE lanes SET owner = NULL, owned_since = NULL, running_id = NULL \
         WHERE handler = ?1 AND owner = ?2";
+    /// Where the log was emptied or replaced by hand, its ids would start below the cursor and be refused for ever.
+    RAISE_SEQUENCE = "UPDATE sqlite_sequence SET seq = ?1 WHERE name = 'event_outbox' AND seq < ?1";
+    NEW_SEQUENCE = "INSERT INTO sqlite_sequence (name, seq) SELECT 'event_outbox', ?1 \
+        WHERE ?1 > 0 AND NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'event_outbox')";
     /// The row a number of places after a position, or the last one.
     SINGLE_STEP_END = "SELECT max(id) FROM (SELECT id FROM event_outbox WHERE id > ?1 ORDER BY id LIMIT ?2)";
     LANES_OF_OWNER = "SELECT count(*) FROM lanes WHERE owner = ?1";
@@ -108,12 +112,24 @@ statements! {
     SUPERSEDE_REPLAYED = "UPDATE deliveries SET superseded_by = ?3, updated_at = ?4 \
         WHERE handler = ?1 AND event_key = ?2 AND outbox_id < ?3 \
         AND state IN ('retry', 'waiting', 'parked') AND replays > 0 AND superseded_by IS NULL";
+    /// Waiting rows in order, and whether nothing open of their key is below them.
+    READ_ORPHANS = "SELECT w.outbox_id, w.event_key, NOT EXISTS (SELECT 1 FROM deliveries d \
+        WHERE d.handler = ?1 AND d.event_key = w.event_key AND d.outbox_id < w.outbox_id \
+        AND d.state IN ('retry', 'waiting', 'parked')) \
+        FROM deliveries w WHERE w.state = 'waiting' AND w.handler = ?1 AND w.outbox_id > ?2 \
+        ORDER BY w.outbox_id LIMIT ?3";
+    WAKE_ORPHAN = "UPDATE deliveries SET state = 'retry', next_attempt_at = ?3, updated_at = ?3 \
+        WHERE outbox_id = ?1 AND handler = ?2 AND state = 'waiting' AND event_key IS NULL";
     READ_KEY = "SELECT event_key FROM deliveries WHERE outbox_id = ?1 AND handler = ?2";
     READ_CRASHES = "SELECT crashes, state FROM deliveries WHERE outbox_id = ?1 AND handler = ?2";
     NEW_CRASHED = "INSERT INTO deliveries (outbox_id, handler, event_key, state, crashes, next_attempt_at, reason, \
         history, created_at, updated_at) \
-        SELECT id, ?2, CASE WHEN typeof(event_key) = 'text' THEN event_key END, 'retry', 1, ?3, ?4, ?5, ?3, ?3 \
-        FROM event_outbox WHERE id = ?1";
+        SELECT id, ?2, event_key, 'retry', 1, ?3, ?4, ?5, ?3, ?3 FROM event_outbox WHERE id = ?1";
+    /// An operator may have replayed an earlier event of its key while it ran.
+    CRASHED_WAITS = "UPDATE deliveries SET state = 'waiting', next_attempt_at = NULL \
+        WHERE outbox_id = ?1 AND handler = ?2 AND EXISTS (SELECT 1 FROM deliveries d \
+        WHERE d.handler = ?2 AND d.event_key = deliveries.event_key \
+        AND d.outbox_id < ?1 AND d.state IN ('retry', 'waiting', 'parked'))";
     COUNT_CRASH = "UPDATE deliveries SET crashes = ?3, state = ?4, next_attempt_at = ?5, reason = ?6, history = ?7, \
         updated_at = ?8 WHERE outbox_id = ?1 AND handler = ?2";
 

@@ -4,6 +4,7 @@
 //! then the log after its position (`pass`). What it finds out stays in memory (`progress`) until a flush writes it.
 
 mod call;
+mod orphans;
 mod pass;
 mod progress;
 mod status;
@@ -26,11 +27,13 @@ use super::log::Matcher;
 use super::owner::{Liveness, OwnerLock, OwnerWatch};
 use super::policy::millis;
 use super::relay::RelayOptions;
-use super::{Handler, OnDeadLetter};
+use super::{Handler, OnDeadLetter, StartAt};
 use crate::storage::{Database, TransactError};
 
 /// While a flush is under way an idle lane looks again this soon.
 const FLIGHT_LOOK: Duration = Duration::from_millis(2);
+/// No wait is shorter, whatever the options say.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 /// Tells every lane of a relay to stop. The channel's sender is dropped to wake all of them.
 #[derive(Debug)]
@@ -81,6 +84,7 @@ pub(super) struct Lane {
     name: String,
     handler: Arc<dyn Handler>,
     on_dead_letter: OnDeadLetter,
+    start_at: StartAt,
     batch_limit: usize,
     options: RelayOptions,
     lock: Arc<OwnerLock>,
@@ -97,6 +101,12 @@ pub(super) struct Lane {
     outage: Option<Outage>,
     single_step_to: Option<i64>,
     begun: bool,
+    /// An event may stand in `lanes.running_id`.
+    named: bool,
+    /// The lane's row may name us.
+    owned: bool,
+    /// Where the search for waiting rows that nothing would wake goes on; `None` once it is through.
+    orphans_after: Option<i64>,
 }
 
 impl Lane {
@@ -104,6 +114,7 @@ impl Lane {
         let LaneParts { database, name, handler, options, lock, path, board, stop, commits, notices } = parts;
         Self {
             on_dead_letter: handler.on_dead_letter(),
+            start_at: handler.start_at(),
             batch_limit: handler.batch_limit().clamp(1, options.batch_events),
             matcher: Matcher::new(handler.filter()),
             database,
@@ -122,6 +133,9 @@ impl Lane {
             outage: None,
             single_step_to: None,
             begun: false,
+            named: false,
+            owned: false,
+            orphans_after: None,
         }
     }
 
@@ -153,6 +167,10 @@ impl Lane {
                 self.board.show(LaneState::Held);
                 return Ok(false);
             }
+            if row.owner.as_deref() == Some(self.lock.id()) {
+                // A flush of ours was refused, or nobody knows how it ended: load the lane as it stands now.
+                return self.claim(None);
+            }
             if let Some(owner) = &row.owner {
                 if self.watch.check(&self.path, owner, Instant::now()) == Liveness::Alive {
                     self.board.show(LaneState::Standby { owner: owner.clone() });
@@ -170,19 +188,23 @@ impl Lane {
             owner: self.lock.id().to_owned(),
             event_types: self.matcher.filter().stored(),
             on_dead_letter: self.on_dead_letter,
-            start_at: self.handler.start_at(),
+            start_at: self.start_at,
             dead: dead.clone(),
             run_ahead: self.options.run_ahead,
             max_crashes: self.options.policy.max_crashes,
             now: self.now(),
         };
+        self.owned = true;
         let taken = self
             .database
             .writer()
             .submit_internal(false, move |tx| take::take(tx, &claim))
             .and_then(|pending| pending.wait())
             .map_err(|error| format!("taking the lane failed: {error}"))?;
-        let Taken::Ours { cursor, single_step_to, dead_owner_is_done } = taken else { return Ok(false) };
+        let Taken::Ours { cursor, single_step_to, dead_owner_is_done } = taken else {
+            self.owned = false;
+            return Ok(false);
+        };
         if let Some(dead) = dead {
             log::warn!("lane handler={} takeover_from={dead} single_step_to={single_step_to:?}", self.name);
             if dead_owner_is_done {
@@ -194,6 +216,8 @@ impl Lane {
         self.outage = None;
         self.single_step_to = single_step_to;
         self.begun = false;
+        self.named = false;
+        self.orphans_after = Some(i64::MIN);
         self.board.set_cursor(cursor);
         self.board.show(LaneState::Running);
         Ok(true)
@@ -203,6 +227,7 @@ impl Lane {
     fn serve(&mut self) {
         loop {
             match self.pass() {
+                Ok(true) if self.past_deadline() => break,
                 Ok(true) => {}
                 Ok(false) if self.stop_asked() => break,
                 Ok(false) => {
@@ -218,7 +243,7 @@ impl Lane {
                     if self.past_deadline() {
                         break;
                     }
-                    self.wait();
+                    self.wait_for(self.options.poll);
                 }
             }
         }
@@ -237,14 +262,17 @@ impl Lane {
         loop {
             let written = self.land(true).and_then(|()| self.depart(None, true)).and_then(|()| self.land(true));
             match written {
-                Ok(()) => return,
+                Ok(()) => {
+                    self.owned = false;
+                    return;
+                }
                 Err(Interrupt::Database(reason)) => {
                     self.board.show(LaneState::Waiting { reason: reason.clone() });
                     if self.past_deadline() {
                         log::error!("lane handler={} release=failed reason={reason:?}", self.name);
                         return;
                     }
-                    self.wait();
+                    self.wait_for(self.options.poll);
                 }
                 Err(_) => return self.forget(),
             }
@@ -271,6 +299,7 @@ impl Lane {
         let task = Arc::clone(&flush);
         match self.database.writer().submit_internal(false, move |tx| flush::apply(tx, &task)) {
             Ok(answer) => {
+                self.named = running.is_some();
                 self.progress.depart(flush, answer);
                 Ok(())
             }
@@ -312,7 +341,7 @@ impl Lane {
     /// Writes everything and waits until it is durable.
     fn settle(&mut self, running: Option<i64>) -> Result<(), Interrupt> {
         self.land(true)?;
-        if running.is_some() || self.progress.oldest().is_some() {
+        if running.is_some() || self.named || self.progress.oldest().is_some() {
             self.depart(running, false)?;
             self.land(true)?;
         }
@@ -322,6 +351,10 @@ impl Lane {
     /// Starts a flush when the oldest outcome is old enough or there are many.
     fn flush_if_due(&mut self, now: Instant) -> Result<(), Interrupt> {
         let Some(oldest) = self.progress.oldest() else { return self.land(false) };
+        if self.progress.unwritten() >= self.options.run_ahead {
+            // The writer does not keep up: what a kill would repeat, and what waits in memory, stays bounded.
+            return self.settle(None);
+        }
         let due = now.saturating_duration_since(oldest) >= self.options.flush_after
             || self.progress.unwritten() >= self.options.flush_events;
         if due {
@@ -335,17 +368,32 @@ impl Lane {
 
     /// Waits for something to do: a commit, a notice, a stop, the next flush or the poll interval.
     fn wait(&mut self) {
-        let now = Instant::now();
-        let mut timeout = self.options.poll;
-        if let Some(oldest) = self.progress.oldest() {
-            timeout = timeout.min((oldest + self.options.flush_after).saturating_duration_since(now));
-        }
+        self.wait_for(self.wait_time(Instant::now()));
+    }
+
+    /// Never zero, or a writer that is stuck would make this a busy loop.
+    fn wait_time(&self, now: Instant) -> Duration {
+        let poll = self.options.poll.max(SHORTEST_WAIT);
         if self.progress.is_flying() {
-            timeout = timeout.min(FLIGHT_LOOK);
+            // The next flush cannot leave before this one has landed.
+            return poll.min(FLIGHT_LOOK);
+        }
+        match self.progress.oldest() {
+            Some(oldest) => {
+                let left = self.options.flush_after.saturating_sub(now.saturating_duration_since(oldest));
+                poll.min(left.max(SHORTEST_WAIT))
+            }
+            None => poll,
+        }
+    }
+
+    fn wait_for(&mut self, timeout: Duration) {
+        if let Err(error) = self.lock.keep() {
+            log::warn!("lane handler={} owner_file=missing error={error}", self.name);
         }
         if self.stop_asked() {
             // The stop channel is closed and would not block.
-            std::thread::sleep(timeout.min(Duration::from_millis(20)));
+            std::thread::sleep(timeout.clamp(SHORTEST_WAIT, Duration::from_millis(20)));
             return;
         }
         select! {
@@ -394,5 +442,13 @@ impl Lane {
 
     fn past_deadline(&self) -> bool {
         self.stop.deadline.get().is_some_and(|deadline| Instant::now() >= *deadline)
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        if self.owned {
+            self.lock.leave_behind();
+        }
     }
 }

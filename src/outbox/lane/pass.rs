@@ -1,14 +1,15 @@
 //! One pass: read a snapshot, run what is due, then the log; and what each outcome leads to.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use super::call::{self, Called};
 use super::take::{self, LaneRow};
-use super::{Interrupt, Lane, LaneState};
+use super::{Interrupt, Lane, LaneState, orphans};
 use crate::outbox::dispatch::{LaneStart, OnDeadLetter};
 use crate::outbox::flush::{Change, Verdict};
 use crate::outbox::log::{self, BatchLimits, Body, Exception, LogRow};
+use crate::outbox::gate::{self, AlonePass, Pass};
 use crate::outbox::policy::millis;
 use crate::outbox::{Event, sql};
 
@@ -32,6 +33,19 @@ enum Plan {
     Call,
 }
 
+/// How a batch ended; the rows up to here are meant.
+enum Batched {
+    Done(usize),
+    /// They have to be run one by one.
+    Singly(usize),
+}
+
+/// The right to call the handler now.
+enum Turn {
+    Among(#[expect(dead_code, reason = "held until the call has ended")] Pass),
+    Alone(#[expect(dead_code, reason = "held until the call has ended")] AlonePass),
+}
+
 /// What one snapshot shows.
 struct Seen {
     lane: Option<LaneRow>,
@@ -51,7 +65,9 @@ impl Lane {
         }
         self.progress.before_read();
         let seen = self.read(!paused)?;
-        self.board.passed(self.matcher.take_skipped());
+        let skipped = self.matcher.take_skipped();
+        // With exceptions due, the log is read once more after them, and counted then.
+        self.board.passed(if seen.due.is_empty() { skipped } else { HashMap::new() });
         match &seen.lane {
             Some(lane) if lane.owner.as_deref() != Some(self.lock.id()) => return Err(Interrupt::Lost),
             Some(lane) if lane.held => return Err(Interrupt::Held),
@@ -68,20 +84,67 @@ impl Lane {
         if !self.begun && !self.begin()? {
             return Ok(false);
         }
-        let worked = !seen.due.is_empty() || !seen.log.is_empty();
+        let adopted = self.adopt_orphans()?;
+        let worked = adopted || !seen.due.is_empty() || !seen.log.is_empty();
         self.end_single_step_if_through(&seen);
-        if self.run_exceptions(seen.due, &seen.log)? {
+        if seen.due.is_empty() {
             self.run_log(seen.log)?;
+        } else if self.run_exceptions(seen.due, &seen.log)? {
+            let log = self.read_log_anew()?;
+            self.run_log(log)?;
         }
         self.flush_if_due(Instant::now())?;
         Ok(worked)
     }
 
+    /// After exceptions: in the first snapshot the keys that have healed are still blocked, and with events coming all
+    /// the time such a key would never get back to being delivered without a row per event.
+    fn read_log_anew(&mut self) -> Result<Vec<LogRow>, Interrupt> {
+        self.settle(None)?;
+        self.progress.before_read();
+        let limits = self.batch_limits();
+        let (name, position, matcher) = (self.name.as_str(), self.progress.position(), &mut self.matcher);
+        let log = self
+            .database
+            .read(|connection| log::read_log(connection, matcher, position, limits, Some(name)))
+            .map_err(|error| Interrupt::Database(format!("reading failed: {error}")))?;
+        self.board.passed(self.matcher.take_skipped());
+        Ok(log)
+    }
+
+    fn batch_limits(&self) -> BatchLimits {
+        let room = self.options.run_ahead.saturating_sub(self.progress.rows_ahead());
+        BatchLimits { rows: self.options.batch_events.min(room), bytes: self.options.batch_bytes }
+    }
+
+    /// Looks, a page at a time after the lane was taken, for waiting rows that nothing is going to wake: nothing open of
+    /// their key is below them. The relay leaves none, but a foreign hand or a restored table may. `true` when it woke
+    /// some.
+    fn adopt_orphans(&mut self) -> Result<bool, Interrupt> {
+        let Some(after) = self.orphans_after else { return Ok(false) };
+        let name = self.name.as_str();
+        let page = self
+            .database
+            .read(|connection| orphans::read_page(connection, name, after))
+            .map_err(|error| Interrupt::Database(format!("reading failed: {error}")))?;
+        let found = page.orphans.len();
+        if found > 0 {
+            ::log::warn!("lane handler={name} orphans_woken={found}");
+            let (handler, now) = (self.name.clone(), self.now());
+            self.database
+                .writer()
+                .submit_internal(false, move |tx| orphans::wake(tx, &handler, &page.orphans, now))
+                .and_then(|pending| pending.wait())
+                .map_err(|error| Interrupt::Database(format!("waking orphans failed: {error}")))?;
+        }
+        self.orphans_after = page.next;
+        Ok(found > 0)
+    }
+
     fn read(&mut self, with_events: bool) -> Result<Seen, Interrupt> {
         let now = self.now();
         let far = now.saturating_add(millis(self.options.policy.longest_wait()));
-        let room = self.options.run_ahead.saturating_sub(self.progress.rows_ahead());
-        let limits = BatchLimits { rows: self.options.batch_events.min(room), bytes: self.options.batch_bytes };
+        let limits = self.batch_limits();
         let (name, position, matcher) = (self.name.as_str(), self.progress.position(), &mut self.matcher);
         self.database
             .read(|connection| -> rusqlite::Result<Seen> {
@@ -245,8 +308,8 @@ impl Lane {
                 Plan::Known(called) => self.conclude(row, called),
                 Plan::Batch => {
                     match self.run_batch(&mut rows, index)? {
-                        Some(end) => index = end,
-                        None => singly_before = index + self.options.batch_events,
+                        Batched::Done(end) => index = end,
+                        Batched::Singly(end) => singly_before = end,
                     }
                     continue;
                 }
@@ -275,6 +338,8 @@ impl Lane {
             Body::Event(_) => match self.ahead.remove(&row.id) {
                 Some(called) => Plan::Known(called),
                 None if singly || self.batch_limit == 1 || self.single_step_to.is_some() => Plan::Call,
+                // An outage is probed with single events.
+                None if self.outage.is_some() => Plan::Call,
                 None => Plan::Batch,
             },
         }
@@ -284,8 +349,8 @@ impl Lane {
         row.blocked || row.key.as_deref().is_some_and(|key| self.progress.is_blocked(key))
     }
 
-    /// Hands the next runnable events to the handler at once; `None` when they have to be run one by one.
-    fn run_batch(&mut self, rows: &mut [LogRow], start: usize) -> Result<Option<usize>, Interrupt> {
+    /// Hands the next runnable events to the handler at once.
+    fn run_batch(&mut self, rows: &mut [LogRow], start: usize) -> Result<Batched, Interrupt> {
         if self.past_deadline() {
             return Err(Interrupt::Deadline);
         }
@@ -308,7 +373,7 @@ impl Lane {
         }
         let (places, mut batch): (Vec<usize>, Vec<Event>) = events.into_iter().unzip();
         if batch.len() > 1
-            && let Called::Done = call::call_batch(self.handler.as_ref(), &self.board, &batch)
+            && let Called::Done = self.call_batch(&batch)?
         {
             self.outage_over();
             let mut places = places.into_iter().peekable();
@@ -319,12 +384,12 @@ impl Lane {
                     self.progress.advance(row.id, Instant::now());
                 }
             }
-            return Ok(Some(end));
+            return Ok(Batched::Done(end));
         }
         for (place, event) in places.into_iter().zip(batch.drain(..)) {
             rows[place].body = Body::Event(event);
         }
-        Ok(None)
+        Ok(Batched::Singly(end))
     }
 
     fn conclude_blocked(&mut self, row: &LogRow) {
@@ -460,10 +525,42 @@ impl Lane {
         if self.past_deadline() {
             return Err(Interrupt::Deadline);
         }
+        if alone || gate::is_closed() {
+            // What is finished must not wait for another lane's call to be written.
+            self.settle(None)?;
+        }
+        let limit = self.board.time_limit();
+        // Named only once it is its turn: an event that waits for a suspect would be blamed for the suspect's deed.
+        let turn = if alone { Turn::Alone(gate::enter_alone(limit)) } else { Turn::Among(gate::enter(limit)) };
+        if self.past_deadline() {
+            return Err(Interrupt::Deadline);
+        }
         if alone || self.single_step_to.is_some() {
             self.settle(Some(event.id))?;
         }
-        Ok(call::call(self.handler.as_ref(), &self.board, event, alone))
+        let called = call::call(self.handler.as_ref(), &self.board, event);
+        if let Turn::Alone(_) = turn {
+            // Its name goes before others run. If that fails the outcome still counts; it is written later.
+            match self.settle(None) {
+                Err(Interrupt::Lost) => return Err(Interrupt::Lost),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        drop(turn);
+        Ok(called)
+    }
+
+    fn call_batch(&mut self, batch: &[Event]) -> Result<Called, Interrupt> {
+        if gate::is_closed() {
+            self.settle(None)?;
+        }
+        let pass = gate::enter(self.board.time_limit());
+        if self.past_deadline() {
+            return Err(Interrupt::Deadline);
+        }
+        let called = call::call_batch(self.handler.as_ref(), &self.board, batch);
+        drop(pass);
+        Ok(called)
     }
 
     fn end_single_step_if_through(&mut self, seen: &Seen) {

@@ -137,6 +137,11 @@ impl Board {
         }
     }
 
+    /// The handler's time limit, as it named it once at the start.
+    pub(super) fn time_limit(&self) -> Duration {
+        self.time_limit
+    }
+
     pub(super) fn call_begins(&self, at: Instant) {
         let micros = at.saturating_duration_since(self.started).as_micros();
         self.call_since.store(u64::try_from(micros).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);

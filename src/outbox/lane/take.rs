@@ -7,6 +7,9 @@ use rusqlite::{Connection, OptionalExtension, Transaction};
 use crate::outbox::dispatch::{OnDeadLetter, StartAt};
 use crate::outbox::{history, sql};
 
+/// The log takes no ids from here on.
+const MAX_CURSOR: i64 = 1 << 62;
+
 /// A lane's row, as far as a relay needs it.
 #[derive(Debug, Clone)]
 pub(in crate::outbox) struct LaneRow {
@@ -69,16 +72,21 @@ pub(super) fn take(tx: &Transaction<'_>, claim: &Claim) -> rusqlite::Result<Take
         claim.start_at == StartAt::End,
     ))?;
     let Some(lane) = read_lane(tx, handler)? else { return Ok(Taken::Refused) };
-    if lane.held || (lane.owner.is_some() && lane.owner != claim.dead) {
+    let is_ours = lane.owner.as_ref() == Some(&claim.owner);
+    if lane.held || (lane.owner.is_some() && !is_ours && lane.owner != claim.dead) {
         return Ok(Taken::Refused);
     }
     let mut single_step_to = lane.single_step_to;
-    if lane.owner.is_some() {
+    if lane.owner.is_some() && !is_ours {
         if let Some(running) = lane.running {
             count_crash(tx, claim, running)?;
         }
         let end = in_flight_end(tx, lane.cursor, claim.run_ahead)?;
         single_step_to = Some(end.max(single_step_to.unwrap_or(0)));
+    }
+    if lane.cursor < MAX_CURSOR {
+        tx.prepare_cached(sql::RAISE_SEQUENCE)?.execute([lane.cursor])?;
+        tx.prepare_cached(sql::NEW_SEQUENCE)?.execute([lane.cursor])?;
     }
     tx.prepare_cached(sql::TAKE_LANE)?.execute((
         handler,
@@ -89,10 +97,10 @@ pub(super) fn take(tx: &Transaction<'_>, claim: &Claim) -> rusqlite::Result<Take
         single_step_to,
     ))?;
     let dead_owner_is_done = match &lane.owner {
-        Some(dead) => {
+        Some(dead) if !is_ours => {
             tx.prepare_cached(sql::LANES_OF_OWNER)?.query_row([dead], |row| Ok(row.get::<_, i64>(0)? == 0))?
         }
-        None => false,
+        _ => false,
     };
     Ok(Taken::Ours { cursor: lane.cursor, single_step_to, dead_owner_is_done })
 }
@@ -110,17 +118,18 @@ fn count_crash(tx: &Transaction<'_>, claim: &Claim, id: i64) -> rusqlite::Result
     let now = claim.now;
     let row = tx
         .prepare_cached(sql::READ_CRASHES)?
-        .query_row((id, &claim.handler), |row| Ok((row.get::<_, u32>(0)?, row.get::<_, String>(1)?)))
+        .query_row((id, &claim.handler), |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)))
         .optional()?;
     let Some((crashes, state)) = row else {
         let first = history::append("[]", now, "crash", WORDS);
         tx.prepare_cached(sql::NEW_CRASHED)?.execute((id, &claim.handler, now, WORDS, first))?;
+        tx.prepare_cached(sql::CRASHED_WAITS)?.execute((id, &claim.handler))?;
         return Ok(());
     };
     if !matches!(state.as_str(), "retry" | "waiting") {
         return Ok(());
     }
-    let crashes = crashes.saturating_add(1);
+    let crashes = u32::try_from(crashes.max(0)).unwrap_or(u32::MAX).saturating_add(1);
     let old: String = tx.prepare_cached(sql::READ_HISTORY)?.query_row((id, &claim.handler), |row| row.get(0))?;
     let condemned = crashes >= claim.max_crashes;
     let (state, due, reason) = match (condemned, claim.on_dead_letter) {
