@@ -18,14 +18,14 @@ use crate::raw::RawDatabase;
 use crate::sizes::Sizes;
 use crate::write::at_once;
 
-/// Events like those of articles, each of a key of its own.
+/// Events like those of articles, each of a key of its own, and young enough to be kept.
 const FILL: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1) \
     INSERT INTO event_outbox (event_id, event_type, event_key, payload, occurred_at) \
     SELECT printf('0199a3b2-7c0f-7000-9000-%012d', i), 'article.created.v1', \
         printf('0199a3b2-7c0f-7000-8000-%012d', i), \
         printf('{\"id\":\"0199a3b2-7c0f-7000-8000-%012d\",\"version\":1,\"kind\":\"post\",\"slug\":\"notes-number-%d\",\
 \"title\":\"Notes number %d\",\"status\":\"published\",\"tags\":[\"topic-%d\",\"author-%d\"],\"previous\":null}', \
-            i, i, i, i % 50, i % 7), 1767225600000 + i FROM n";
+            i, i, i, i % 50, i % 7), CAST(unixepoch('subsec') * 1000 AS INTEGER) FROM n";
 /// As many as the relay reads at once.
 const READ: &str = "SELECT id, event_id, event_type, event_key, payload, correlation_id, causation_id, occurred_at \
     FROM event_outbox WHERE id > ?1 ORDER BY id LIMIT 512";
@@ -201,13 +201,14 @@ fn read_all(path: &Path) -> Outcome<()> {
     }
 }
 
-/// Ten seconds pass between two looks at it, so that no retry is waited for.
+/// Ten seconds pass between two looks at it, so that no retry is waited for. It starts in the past, so that no event is
+/// ever old.
 #[derive(Debug)]
 struct LeapingClock(ManualClock);
 
 impl Default for LeapingClock {
     fn default() -> Self {
-        Self(ManualClock::new(1_767_225_600_000))
+        Self(ManualClock::new(1_000_000_000_000))
     }
 }
 
