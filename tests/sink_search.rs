@@ -272,6 +272,8 @@ fn a_file_of_another_database_is_built_anew_though_the_versions_agree() {
     let article = site.post("a", "Alpha", "mine", &[]);
     other.create(NewArticle::new("Alpha", "theirs").slug("a").id(article.id));
     other.post("b", "Beta", "stranger", &[]);
+    site.post("c", "Gamma", "neighbour", &[]);
+    assert_eq!(site.last_event().id, other.last_event().id, "only the event's own id tells the logs apart");
     let theirs = SearchIndex::new(site.path("search.db"), other.source(), SearchOptions::default());
     theirs.begin(&other.lane()).unwrap();
     assert_eq!(found(&theirs, "theirs"), ["a"]);
