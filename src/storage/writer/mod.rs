@@ -302,7 +302,9 @@ impl Shared {
         if self.phase() == NEW {
             return;
         }
-        *lock(&self.stop_by) = deadline;
+        if deadline.is_some() {
+            *lock(&self.stop_by) = deadline;
+        }
         let running = self.phase.compare_exchange(RUNNING, STOPPING, SeqCst, SeqCst).is_ok();
         if running {
             // A full inbox needs no sentinel: the writer sees the flag when it has emptied it.
