@@ -17,3 +17,8 @@ pub mod sinks;
 pub mod storage;
 
 pub use rusqlite;
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

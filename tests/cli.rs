@@ -23,7 +23,7 @@ const COMMANDS: &[&[&str]] = &[
 /// The program in an empty folder, without the settings of whoever runs the tests.
 fn program(dir: &TempDir) -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("vayu-articles"));
-    for name in ["VAYU_DATA", "VAYU_LOG", "VAYU_ADDR", "VAYU_CDN", "VAYU_SITE"] {
+    for name in ["VAYU_DATA", "VAYU_LOG", "VAYU_ADDR", "VAYU_CDN", "VAYU_SITE", "VAYU_CDN_TOKEN"] {
         command.env_remove(name);
     }
     command.current_dir(dir.path());
@@ -61,6 +61,10 @@ fn help_is_there_for_every_command_and_names_exit_codes_and_examples() {
 #[test]
 fn a_wrong_command_line_is_exit_code_2_and_touches_nothing() {
     let dir = tempfile::tempdir().expect("tempdir");
+    let post = tempfile::tempdir().expect("tempdir");
+    let post = post.path().join("post.md");
+    std::fs::write(&post, "# T\n\nText").expect("write");
+    let post = post.to_str().expect("UTF-8");
     for args in [
         &["fly"][..],
         &[],
@@ -73,7 +77,10 @@ fn a_wrong_command_line_is_exit_code_2_and_touches_nothing() {
         &["outbox", "list", "--state", "gone"],
         &["serve", "--addr", "localhost"],
         &["serve", "--addr", "0.0.0.0:8080"],
-        &["serve", "--site", "http://example.org"],
+        &["serve", "--cdn", "http://127.0.0.1:6081/purge"],
+        &["serve", "--cdn", "ftp://cdn", "--site", "http://example.org"],
+        &["import", post, "--cdn", "http://cdn/", "--site", "nowhere"],
+        &["import", post, "--name", "a/b"],
         &["serve", "--log", "loud"],
     ] {
         let output = run(&dir, args);
@@ -138,7 +145,7 @@ fn an_imported_post_is_found_and_its_lanes_are_listed() {
     assert_eq!((nothing.status.code(), text(&nothing.stdout)), (Some(0), String::new()));
     let stats = text(&run(&dir, &["outbox", "stats"]).stdout);
     let handlers = text(&run(&dir, &["handler", "list"]).stdout);
-    for name in ["search"] {
+    for name in ["search", "cache"] {
         assert!(stats.contains(name), "{stats}");
         assert!(handlers.contains(name), "{handlers}");
     }

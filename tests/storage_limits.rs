@@ -141,7 +141,7 @@ fn stop_writes_what_was_accepted_and_turns_later_ones_away() {
 }
 
 #[test]
-fn callers_racing_with_a_stop_are_all_answered_truly() {
+fn case_c58_callers_racing_with_a_stop_are_all_answered_truly() {
     for _ in 0..20 {
         let scratch = Scratch::new();
         let database = scratch.open();

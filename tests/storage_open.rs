@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use rusqlite::Connection;
 use storage_support::{LIMIT, NOTES, Scratch, close, eventually, insert};
-use vayu_articles::lifecycle::Service;
+use vayu_articles::lifecycle::{Manager, ManagerOptions, Service};
 use vayu_articles::storage::{AutoVacuum, Component, Database, OpenError, Options, Synchronous};
 
 fn pragma(connection: &Connection, name: &str) -> String {
@@ -246,6 +246,24 @@ fn services_are_named_and_may_be_stopped_before_their_start() {
         service.stop(Instant::now() + LIMIT).unwrap();
     }
     assert!(!scratch.path.exists());
+}
+
+#[test]
+fn services_run_under_a_manager_and_stop_cleanly() {
+    let scratch = Scratch::new();
+    let database = Database::new(&scratch.path, &[NOTES], Options::default());
+    let mut manager = Manager::new(ManagerOptions::default());
+    manager.register(database.storage_service()).unwrap();
+    manager.register(database.writer_service()).unwrap();
+    manager.start().unwrap();
+    database.writer().transact(|tx| insert(tx, "written")).unwrap();
+    assert_eq!(manager.stop("the test ends").exit_code(), 0);
+    assert_eq!(scratch.texts(), ["written"]);
+
+    let mut again = Manager::new(ManagerOptions::default());
+    again.register(database.storage_service()).unwrap();
+    let refused = again.start().unwrap_err();
+    assert!(refused.to_string().contains("make a new `Database`"), "{refused}");
 }
 
 /// Names of this process's threads.

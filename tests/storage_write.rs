@@ -255,6 +255,29 @@ fn g12_a_constraint_that_is_checked_at_commit_refuses_only_its_violator() {
 }
 
 #[test]
+fn a_task_that_failed_over_rows_which_are_not_committed_gets_another_run() {
+    let scratch = Scratch::new();
+    let database = scratch.open();
+    let writer = database.writer();
+    let held = Held::new(writer);
+    let violator =
+        writer.submit(TaskOptions::default(), |tx| tx.execute("INSERT INTO links (note) VALUES (4711)", [])).unwrap();
+    let panicking = writer
+        .submit(TaskOptions::default(), |tx| {
+            let links: i64 = tx.query_row("SELECT count(*) FROM links", [], |row| row.get(0))?;
+            assert_eq!(links, 0, "on purpose");
+            insert(tx, "written after all")
+        })
+        .unwrap();
+    held.release();
+    let refused = violator.wait();
+    assert!(matches!(refused, Err(TransactError::Refused(_))), "{refused:?}");
+    panicking.wait().unwrap();
+    assert_eq!(scratch.texts(), ["written after all"]);
+    close(&database);
+}
+
+#[test]
 fn several_bad_tasks_in_one_group_cost_only_themselves() {
     let scratch = Scratch::new();
     let database = scratch.open();

@@ -1,14 +1,17 @@
 //! The parts of the program, put together over one data folder.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::CliError;
 use super::settings::DataDir;
 use crate::article::{self, ArticleRepository};
-use crate::outbox::{self, Relay, RelayError};
+use crate::outbox;
 use crate::queue::SqliteWriter;
 use crate::service::ArticleService;
+use crate::sinks::cache::{CacheOptions, PageCache};
+use crate::sinks::render::Renderer;
 use crate::sinks::search::{SearchIndex, SearchOptions};
 use crate::storage::{Component, Database, Options};
 
@@ -22,6 +25,8 @@ pub(super) struct App {
     pub database: Database,
     pub articles: ArticleService,
     pub search: SearchIndex,
+    pub renderer: Renderer,
+    cache: PathBuf,
 }
 
 impl App {
@@ -41,12 +46,14 @@ impl App {
         Ok(Self::over(dir, database))
     }
 
-    /// The relay with every handler of the program.
+    /// The cache of rendered pages; makes its folder.
     ///
     /// # Errors
-    /// None that could happen: the names are fixed and differ.
-    pub(super) fn relay(&self) -> Result<Relay, RelayError> {
-        Relay::builder(&self.database).handler("search", self.search.clone()).build()
+    /// The folder cannot be made.
+    pub(super) fn pages(&self) -> Result<PageCache, CliError> {
+        PageCache::open(&self.cache, &self.renderer.fingerprint(), CacheOptions::default()).map_err(|error| {
+            CliError::failed(format!("cannot make the folder for rendered pages {}: {error}", self.cache.display()))
+        })
     }
 
     /// Writes what was accepted and closes the database.
@@ -62,6 +69,6 @@ impl App {
         let repository = ArticleRepository::new(database.clone());
         let search = SearchIndex::new(dir.search(), Arc::new(repository.clone()), SearchOptions::default());
         let articles = ArticleService::new(writer, repository);
-        Self { database, articles, search }
+        Self { database, articles, search, renderer: Renderer::default(), cache: dir.cache() }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use super::help;
-use super::settings::{self, LogLevel};
+use super::settings::{self, LogLevel, Secret};
 
 /// An article service whose every change commits together with a durable event.
 ///
@@ -57,12 +57,29 @@ pub struct ServeArgs {
     /// Import this folder first if the database holds no article
     #[arg(long, value_name = "PATH")]
     pub seed: Option<PathBuf>,
+    /// Where changed pages are purged
+    #[command(flatten)]
+    pub cdn: CdnArgs,
+}
+
+/// Where changed pages are purged.
+#[derive(Debug, Args)]
+pub struct CdnArgs {
     /// Purge changed pages at this HTTP endpoint
-    #[arg(long, env = "VAYU_CDN", value_name = "URL")]
-    pub cdn: Option<String>,
+    #[arg(long = "cdn", env = "VAYU_CDN", value_name = "URL", requires = "site")]
+    pub endpoint: Option<String>,
     /// Address of the site as its readers see it, for the URLs to purge
-    #[arg(long, env = "VAYU_SITE", value_name = "URL", requires = "cdn")]
+    #[arg(long, env = "VAYU_SITE", value_name = "URL")]
     pub site: Option<String>,
+    /// Bearer token for the endpoint; better in the environment, where others cannot list it
+    #[arg(
+        long = "cdn-token",
+        env = "VAYU_CDN_TOKEN",
+        value_name = "TOKEN",
+        hide_env_values = true,
+        requires = "endpoint"
+    )]
+    pub token: Option<Secret>,
 }
 
 /// What to import.
@@ -71,8 +88,11 @@ pub struct ImportArgs {
     /// A folder, or one file
     pub path: PathBuf,
     /// Name of the collection the files belong to [default: the folder's name]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = settings::collection)]
     pub name: Option<String>,
+    /// Where changed pages are purged
+    #[command(flatten)]
+    pub cdn: CdnArgs,
 }
 
 /// What to search for.

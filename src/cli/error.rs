@@ -3,10 +3,12 @@
 use std::fmt;
 use std::io;
 
-/// Ends a command with [`exit::FAILED`](super::exit::FAILED).
+/// Ends a command before it is done.
 #[derive(Debug)]
 #[non_exhaustive]
 pub(super) enum CliError {
+    /// The arguments do not fit each other or cannot work, which clap could not see. Nothing was done.
+    Usage(String),
     /// What happened and what to do, for the user.
     Failed(String),
     /// Stdout could not be written to. If its reader has merely gone (`… | head`), there is nobody to tell.
@@ -22,7 +24,7 @@ impl CliError {
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Failed(message) => f.write_str(message),
+            Self::Usage(message) | Self::Failed(message) => f.write_str(message),
             Self::Output(error) => write!(f, "cannot write to stdout: {error}"),
         }
     }
@@ -31,7 +33,7 @@ impl fmt::Display for CliError {
 impl std::error::Error for CliError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Failed(_) => None,
+            Self::Usage(_) | Self::Failed(_) => None,
             Self::Output(error) => Some(error),
         }
     }

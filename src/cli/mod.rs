@@ -22,11 +22,14 @@ use error::CliError;
 
 #[cfg(feature = "server")]
 pub use args::ServeArgs;
-pub use args::{Cli, Command, HandlerCommand, ImportArgs, ListArgs, OutboxCommand, ReplayArgs, SearchArgs, ShowArgs};
-pub use settings::{ListState, LogLevel};
+pub use args::{
+    CdnArgs, Cli, Command, HandlerCommand, ImportArgs, ListArgs, OutboxCommand, ReplayArgs, SearchArgs, ShowArgs,
+};
+pub use settings::{ListState, LogLevel, Secret};
 
 /// Runs the command and returns its exit code, one of [`exit`]. `on_signals` is called by a command that stops in order:
 /// it makes the process's signals drive the handle.
+#[cfg_attr(not(feature = "server"), allow(unused_variables))]
 pub fn run(cli: &Cli, on_signals: &dyn Fn(&Handle) -> Result<(), BoxError>) -> u8 {
     let done = match &cli.command {
         #[cfg(feature = "server")]
@@ -41,7 +44,7 @@ pub fn run(cli: &Cli, on_signals: &dyn Fn(&Handle) -> Result<(), BoxError>) -> u
         Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => exit::OK,
         Err(error) => {
             eprintln!("vayu-articles: {error}");
-            exit::FAILED
+            if matches!(error, CliError::Usage(_)) { exit::USAGE } else { exit::FAILED }
         }
     }
 }

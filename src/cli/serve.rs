@@ -1,8 +1,139 @@
+//! `serve`: the services in their order, from the start to the exit code.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
+
+use super::app::App;
+use super::delivery::Delivery;
+use super::import::{self, Source};
+use super::settings::{self, DataDir};
+use super::{CliError, ServeArgs, exit};
+use crate::article::ListQuery;
+use crate::http::engine::{Engine, EngineOptions};
+use crate::http::{Health, LaneHealth, ServiceHealth, Site, SiteParts};
+use crate::lifecycle::{BoxError, Handle, Manager, ManagerOptions, StartError};
+use crate::outbox::{LaneState, LaneStatus, Relay};
+use crate::sinks::cache::PageCache;
+
+/// Serves until a signal or a failure. The exit code is 0 only for a clean stop that was asked for.
 pub(super) fn run(
-    _d: &Path,
-    _a: &super::ServeArgs,
-    _s: &dyn Fn(&crate::lifecycle::Handle) -> Result<(), crate::lifecycle::BoxError>,
-) -> Result<u8, super::CliError> {
-    Err(super::CliError::failed("stub"))
+    data: &Path,
+    args: &ServeArgs,
+    on_signals: &dyn Fn(&Handle) -> Result<(), BoxError>,
+) -> Result<u8, CliError> {
+    let seed = args.seed.as_deref().map(|path| Source::open(path, None)).transpose().map_err(CliError::Failed)?;
+    let cdn = settings::cdn(&args.cdn).map_err(CliError::Usage)?;
+    let dir = DataDir::create(data).map_err(CliError::Failed)?;
+    let app = App::new(&dir);
+    let cache = app.pages()?;
+    let mut manager = Manager::new(ManagerOptions::default());
+    let delivery = Delivery::new(&app, cache.clone(), cdn)?;
+    let site = site(&app, cache, delivery.relay(), manager.handle());
+    let engine = Arc::new(site.serve_on(EngineOptions { addr: args.addr, ..EngineOptions::default() }));
+    register(&mut manager, &app, delivery, engine.clone()).map_err(failed)?;
+    on_signals(&manager.handle()).map_err(failed)?;
+
+    match manager.start() {
+        Ok(()) => {}
+        Err(StartError::Stopped(outcome)) => return Ok(outcome.exit_code()),
+        Err(error) => return Err(CliError::failed(error.to_string())),
+    }
+    if let Some(source) = &seed
+        && let Err(error) = plant(&app, source)
+    {
+        manager.stop("the seed could not be imported");
+        return Err(error);
+    }
+    if let Some(addr) = engine.local_addr() {
+        // Whoever started this may have closed stdout; that is no reason not to serve.
+        let _ = announce(addr, data);
+    }
+    let cause = manager.wait();
+    let outcome = manager.stop(cause.to_string());
+    if outcome.is_clean() { Ok(exit::OK) } else { Err(CliError::failed(outcome.to_string())) }
+}
+
+/// Start order; the stop is the reverse.
+fn register(manager: &mut Manager, app: &App, delivery: Delivery, engine: Arc<Engine>) -> Result<(), BoxError> {
+    manager.register(app.database.storage_service())?;
+    manager.register(app.database.writer_service())?;
+    manager.register(delivery)?;
+    manager.register(engine)?;
+    Ok(())
+}
+
+fn site(app: &App, cache: PageCache, relay: &Relay, handle: Handle) -> Site {
+    let relay = relay.clone();
+    Site::new(SiteParts {
+        articles: app.articles.clone(),
+        search: Arc::new(app.search.clone()),
+        cache,
+        renderer: app.renderer.clone(),
+        health: Box::new(move || health(&handle, &relay)),
+    })
+}
+
+fn health(handle: &Handle, relay: &Relay) -> Health {
+    let status = handle.status();
+    let services = status.services.into_iter().map(|service| ServiceHealth {
+        name: service.name,
+        state: service.state.as_str().to_owned(),
+        reason: service.reason,
+    });
+    let lanes = relay.status().iter().map(lane_health).collect();
+    Health { ready: status.ready, services: services.collect(), lanes }
+}
+
+fn lane_health(lane: &LaneStatus) -> LaneHealth {
+    let (state, reason) = match &lane.state {
+        LaneState::Running if lane.is_overdue() => ("overdue", Some("a call is past its time limit".to_owned())),
+        LaneState::Running => ("running", None),
+        LaneState::Starting => ("starting", None),
+        LaneState::Standby { owner } => ("standby", Some(format!("owned by {owner}"))),
+        LaneState::Paused { reason, .. } => ("paused", Some(reason.clone())),
+        LaneState::Held => ("held", Some("by an operator".to_owned())),
+        LaneState::Waiting { reason } => ("waiting", Some(reason.clone())),
+        LaneState::Stopped => ("stopped", None),
+    };
+    let healthy = matches!(state, "running" | "standby" | "starting");
+    LaneHealth { handler: lane.handler.clone(), state: state.to_owned(), healthy, reason }
+}
+
+/// Imports `source` if no article was ever stored.
+fn plant(app: &App, source: &Source) -> Result<(), CliError> {
+    let all = ListQuery { limit: 1, status: None, ..ListQuery::default() };
+    if app.articles.list(&all).map_err(failed)?.total > 0 {
+        return Ok(());
+    }
+    let report = import::import(app, source)?;
+    println!("{report}");
+    Ok(())
+}
+
+fn announce(addr: SocketAddr, data: &Path) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let data = data.display();
+    writeln!(
+        out,
+        "\
+vayu-articles serves http://{addr}/ from {data}
+
+Open that address in a browser, or try in another terminal:
+  curl 'http://{addr}/api/v1/search?q=outbox'
+  curl -i http://{addr}/api/v1/articles -H 'Content-Type: application/json' \\
+    -d '{{\"title\": \"My first post\", \"content\": \"Hello, *outbox*.\", \"tags\": [\"hello\"]}}'
+  curl http://{addr}/api/v1/articles/my-first-post
+  curl -X DELETE http://{addr}/api/v1/articles/my-first-post
+  vayu-articles outbox stats --data {data}
+
+Ctrl-C stops it."
+    )?;
+    out.flush()
+}
+
+fn failed(error: impl Display) -> CliError {
+    CliError::failed(error.to_string())
 }

@@ -1,5 +1,6 @@
 //! Raw arguments as checked settings.
 
+use std::fmt;
 use std::io;
 #[cfg(feature = "server")]
 use std::net::SocketAddr;
@@ -7,7 +8,10 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
+use super::CdnArgs;
+use crate::clock::SystemClock;
 use crate::outbox::ExceptionState;
+use crate::sinks::cdn::{CdnOptions, CdnPurge};
 
 /// How much is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -57,6 +61,44 @@ pub(super) fn loopback(text: &str) -> Result<SocketAddr, String> {
         return Err("only loopback addresses are served, such as 127.0.0.1: there is no access control".to_owned());
     }
     Ok(addr)
+}
+
+/// The name of a collection of files.
+///
+/// # Errors
+/// A sentence for the user.
+pub(super) fn collection(name: &str) -> Result<String, String> {
+    if name.is_empty() || name.len() > 200 || name.contains(|c: char| c == '/' || c.is_control()) {
+        return Err("write 1 to 200 bytes, without / and control characters".to_owned());
+    }
+    Ok(name.to_owned())
+}
+
+/// Text that is shown to nobody.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
+/// The CDN to purge, if one is set.
+///
+/// # Errors
+/// A sentence for the user: a URL cannot work.
+pub(super) fn cdn(args: &CdnArgs) -> Result<Option<CdnPurge>, String> {
+    let (Some(endpoint), Some(site)) = (&args.endpoint, &args.site) else { return Ok(None) };
+    let mut options = CdnOptions::new(endpoint, site);
+    options.token = args.token.as_ref().map(|token| token.0.clone());
+    CdnPurge::new(options, SystemClock::shared()).map(Some).map_err(|error| format!("--cdn, --site: {error}"))
 }
 
 /// Which exceptions `outbox list` shows.
@@ -139,10 +181,24 @@ impl DataDir {
     }
 }
 
-#[cfg(all(test, feature = "server"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_collection_needs_a_name_that_a_path_can_begin_with() {
+        assert_eq!(collection("my blog"), Ok("my blog".to_owned()));
+        for name in ["", "a/b", "a\nb", &"x".repeat(201)] {
+            collection(name).expect_err(name);
+        }
+    }
+
+    #[test]
+    fn a_secret_is_not_shown() {
+        assert_eq!(format!("{:?}", Secret::from("s3cret".to_owned())), "(hidden)");
+    }
+
+    #[cfg(feature = "server")]
     #[test]
     fn only_loopback_addresses_with_a_port_are_taken() {
         for (text, addr) in [

@@ -1,3 +1,25 @@
-//! The HTTP server: an engine that speaks HTTP/1 and knows nothing of articles, and what is served through it.
+//! The article service over HTTP: a JSON API, search, pages for readers, and health for whoever operates it.
+//!
+//! [`engine`] moves bytes and knows no articles; [`Site`] answers requests and knows no sockets. Together:
+//!
+//! ```no_run
+//! # fn site() -> vayu_articles::http::Site { unimplemented!() }
+//! use vayu_articles::http::engine::{Engine, EngineOptions};
+//!
+//! let server = site().serve_on(EngineOptions::default());
+//! ```
 
+mod api;
+mod conditional;
 pub mod engine;
+mod health;
+mod pages;
+mod problem;
+mod request;
+mod site;
+mod view;
+
+pub use health::{Health, LaneHealth, ServiceHealth};
+pub use problem::Problem;
+pub use site::{Site, SiteParts};
+pub use view::rfc3339;

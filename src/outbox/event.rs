@@ -226,6 +226,13 @@ impl std::error::Error for InsertError {
     }
 }
 
+/// A payload that has no JSON form.
+impl From<serde_json::Error> for InsertError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Invalid { field: "payload", reason: format!("has no JSON form: {error}") }
+    }
+}
+
 impl From<rusqlite::Error> for InsertError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sqlite(error)

@@ -1,4 +1,52 @@
 //! The transactional outbox: events in a log, and a relay that delivers them.
+//!
+//! A program [`insert`]s an event in the transaction that changes its own tables, so that either both are committed or
+//! neither. A [`Relay`] then runs every [`Handler`] over every event: at least once, in order per key, through crashes
+//! and outages. It needs nothing else of this crate, and no articles.
+//!
+//! ```
+//! use std::time::{Duration, Instant};
+//! use vayu_articles::outbox::{self, Event, NewEvent, Relay};
+//! use vayu_articles::storage::{Component, Database, Options};
+//!
+//! const ORDERS: Component =
+//!     Component { name: "orders", migrations: &["CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT) STRICT"] };
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("shop.db");
+//! let database = Database::open(&path, &[outbox::COMPONENT, ORDERS], Options::default())?;
+//! let relay = Relay::builder(&database)
+//!     .handler_fn("mail", |event: &Event| {
+//!         let item: String = event.json()?;
+//!         println!("mail: {item} is on its way");
+//!         Ok(())
+//!     })
+//!     .start()?;
+//!
+//! let placed = NewEvent::new("order.placed.v1", &"tea")?.key("order-1");
+//! database.writer().transact(move |tx| {
+//!     tx.execute("INSERT INTO orders (item) VALUES ('tea')", [])?;
+//!     outbox::insert(tx, &placed)
+//! })?;
+//!
+//! let soon = Instant::now() + Duration::from_secs(5);
+//! assert!(relay.wait_drained(soon));
+//! relay.stop(soon)?;
+//! database.close(soon)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # How it works
+//!
+//! The log is append-only and SQLite has one writer at a time, so positions in the log become visible in commit order.
+//! Each handler is a **lane** with a cursor: a lane reads what comes after its cursor, calls the handler and moves on.
+//! On this happy path nothing is written per event. Only an **exception** (an event that failed, or waits behind one of
+//! its key that did) has a row of its own, until it is delivered, given up as a dead letter, or discarded.
+//!
+//! What a handler answers decides what happens next; see [`DispatchError`]. Handlers must be idempotent: a crash
+//! repeats at most what was finished in the last 50 ms.
 
 mod classify;
 mod dispatch;

@@ -9,8 +9,14 @@
 //!
 //! `search` needs nothing but SQLite; `render`, `cache` and `cdn` come with the cargo feature `sinks`.
 
+#[cfg(feature = "sinks")]
+pub mod cache;
+#[cfg(feature = "sinks")]
+pub mod cdn;
 mod change;
 mod html;
+#[cfg(feature = "sinks")]
+pub mod render;
 pub mod search;
 mod source;
 

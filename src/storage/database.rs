@@ -1,8 +1,8 @@
 //! The handle to an open database, and the two services that start and stop it.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
@@ -10,10 +10,12 @@ use super::open::Opened;
 use super::readers::{PoolThread, Readers, wait_for_end};
 use super::{AutoVacuum, Component, OpenError, Options, PoolState, QueueWriter, ReadError, open};
 use crate::clock::SharedClock;
-use crate::lifecycle::{BoxError, Service, Spawner, StartContext};
+use crate::lifecycle::{BoxError, Interrupted, Service, Spawner, StartContext};
 
 const STORAGE: &str = "storage";
 const QUEUE_WRITER: &str = "queue-writer";
+/// For an open without a manager; its waits have bounds of their own.
+const OPEN_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// One SQLite database: reader pool and the process's only write connection. Cheap to clone.
 ///
@@ -63,7 +65,7 @@ impl Database {
     /// [`OpenError`] says what is wrong and what to do; nothing is left running then.
     pub fn open(path: impl AsRef<Path>, components: &[Component], options: Options) -> Result<Self, OpenError> {
         let database = Self::new(path, components, options);
-        database.start_storage()?;
+        database.start_storage(&StartContext::standalone(STORAGE, OPEN_WITHIN))?;
         if let Err(error) = database.start_writer(&Spawner::standalone(QUEUE_WRITER)) {
             let within = Instant::now() + database.shared.options.read_limit;
             if let Err(left) = database.stop_storage(within) {
@@ -140,9 +142,9 @@ impl Database {
         }
     }
 
-    fn start_storage(&self) -> Result<(), OpenError> {
+    fn start_storage(&self, ctx: &StartContext) -> Result<(), OpenError> {
         let shared = &*self.shared;
-        let mut pool_thread = shared.pool_thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pool_thread = self.pool_thread();
         match &*shared.phase.read().unwrap_or_else(PoisonError::into_inner) {
             Phase::New => {}
             Phase::Open(_) => return Err(OpenError::AlreadyStarted),
@@ -151,7 +153,7 @@ impl Database {
         if let Some(reason) = shared.options.fault() {
             return Err(OpenError::Options(reason));
         }
-        let Opened { canonical, auto_vacuum, connection } = open::open(&shared.path, &shared.components)?;
+        let Opened { canonical, auto_vacuum, connection } = open::open(&shared.path, &shared.components, ctx)?;
         let (readers, thread) = Readers::open(canonical.clone(), &shared.options)?;
         drop(connection);
         shared.opened.get_or_init(|| (canonical, auto_vacuum));
@@ -168,20 +170,24 @@ impl Database {
     }
 
     fn stop_storage(&self, deadline: Instant) -> Result<(), BoxError> {
-        let mut pool_thread = self.shared.pool_thread.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(thread) = pool_thread.as_ref() else {
+        // Under the lock, since a start that is under way is over then; the wait is outside of it.
+        let Some(thread) = self.pool_thread().clone() else {
             return Ok(());
         };
-        let before = {
+        let open = {
             let mut phase = self.shared.phase.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *phase, Phase::Stopped)
         };
-        drop(before);
-        if !wait_for_end(thread, deadline) {
+        drop(open);
+        if !wait_for_end(&thread, deadline) {
             return Err("the read pool did not end in time: a read is still running".into());
         }
-        *pool_thread = None;
+        *self.pool_thread() = None;
         Ok(())
+    }
+
+    fn pool_thread(&self) -> MutexGuard<'_, Option<PoolThread>> {
+        self.shared.pool_thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -194,8 +200,11 @@ impl Service for StorageService {
         STORAGE
     }
 
-    fn start(&self, _ctx: &StartContext) -> Result<(), BoxError> {
-        Ok(self.0.start_storage()?)
+    fn start(&self, ctx: &StartContext) -> Result<(), BoxError> {
+        self.0.start_storage(ctx).map_err(|error| match error {
+            OpenError::Interrupted => Interrupted.into(),
+            other => other.into(),
+        })
     }
 
     fn stop(&self, deadline: Instant) -> Result<(), BoxError> {
@@ -233,9 +242,12 @@ impl std::fmt::Debug for Phase {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+    use crate::lifecycle::{Manager, ManagerOptions};
+
+    fn ctx() -> StartContext {
+        StartContext::standalone(STORAGE, Duration::from_secs(30))
+    }
 
     #[test]
     fn starts_out_of_order_and_second_starts_are_refused() {
@@ -244,14 +256,37 @@ mod tests {
         let spawner = Spawner::standalone(QUEUE_WRITER);
         let soon = || Instant::now() + Duration::from_secs(30);
         assert!(matches!(database.start_writer(&spawner), Err(OpenError::NotOpen)));
-        database.start_storage().expect("a first start");
-        assert!(matches!(database.start_storage(), Err(OpenError::AlreadyStarted)));
+        database.start_storage(&ctx()).expect("a first start");
+        assert!(matches!(database.start_storage(&ctx()), Err(OpenError::AlreadyStarted)));
         database.start_writer(&spawner).expect("a first start");
         assert!(matches!(database.start_writer(&spawner), Err(OpenError::AlreadyStarted)));
         database.close(soon()).expect("a stop");
-        assert!(matches!(database.start_storage(), Err(OpenError::Stopped)));
+        assert!(matches!(database.start_storage(&ctx()), Err(OpenError::Stopped)));
         assert!(database.start_writer(&spawner).is_err());
         database.close(soon()).expect("a second stop");
+    }
+
+    #[test]
+    fn a_stop_ends_a_start_that_waits_for_a_lock() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("test.db");
+        let soon = || Instant::now() + Duration::from_secs(30);
+        Database::open(&path, &[], Options::default()).expect("a file").close(soon()).expect("a stop");
+        let foreign = Connection::open(&path).expect("a connection");
+        foreign.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+
+        const MORE: Component = Component { name: "more", migrations: &["CREATE TABLE more (x)"] };
+        let database = Database::new(&path, &[MORE], Options::default());
+        let mut manager = Manager::new(ManagerOptions::default());
+        manager.register(database.storage_service()).expect("a name");
+        let handle = manager.handle();
+        std::thread::scope(|scope| {
+            let starting = scope.spawn(|| manager.start());
+            handle.request_stop("test");
+            assert!(starting.join().expect("no panic").is_err());
+        });
+        drop(foreign);
+        assert!(database.pool_state().is_none());
     }
 
     #[test]
@@ -259,9 +294,9 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let missing = directory.path().join("missing");
         let database = Database::new(missing.join("test.db"), &[], Options::default());
-        assert!(database.start_storage().is_err());
+        assert!(database.start_storage(&ctx()).is_err());
         std::fs::create_dir(&missing).expect("a directory");
-        database.start_storage().expect("a start");
+        database.start_storage(&ctx()).expect("a start");
         database.close(Instant::now() + Duration::from_secs(30)).expect("a stop");
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::Fault;
+use crate::lifecycle::Interrupted;
 
 /// Why a database could not be opened.
 #[derive(Debug)]
@@ -73,6 +74,8 @@ pub enum OpenError {
     AlreadyStarted,
     /// It was stopped; a stopped database is not started again.
     Stopped,
+    /// The start was given up while it waited for a lock, because the program is stopping.
+    Interrupted,
     /// SQLite failed.
     Sqlite(Fault),
 }
@@ -125,6 +128,7 @@ impl fmt::Display for OpenError {
             Self::NotOpen => f.write_str("the database is not open: start the service `storage` first"),
             Self::AlreadyStarted => f.write_str("it is running already"),
             Self::Stopped => f.write_str("it was stopped and is not started again: make a new `Database`"),
+            Self::Interrupted => Interrupted.fmt(f),
             Self::Sqlite(fault) => write!(f, "cannot open the database: {fault}"),
         }
     }

@@ -132,3 +132,33 @@ fn forbidden(action: &AuthAction<'_>) -> Option<&'static str> {
         _ => Some("a change of the schema (DDL), REINDEX or ANALYZE"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_that_is_not_the_writers_is_refused_even_if_it_gets_past_the_authorizer() {
+        let mut connection = Connection::open_in_memory().expect("a database");
+        connection.execute_batch("CREATE TABLE t (x)").expect("a table");
+        let guard = Guard::install(&mut connection).expect("a guard");
+        guard.install_commit_hook(&mut connection).expect("a hook");
+        let count = || connection.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0)).expect("a count");
+        connection.execute_batch("BEGIN; INSERT INTO t VALUES (1)").expect("not lent");
+        assert!(connection.execute_batch("COMMIT").is_err());
+        assert_eq!(count(), 0);
+        connection.execute_batch("BEGIN; INSERT INTO t VALUES (1)").expect("not lent");
+        guard.committing(|| connection.execute_batch("COMMIT")).expect("our own");
+        assert_eq!(count(), 1);
+    }
+
+    #[test]
+    fn denials_name_what_was_tried_once() {
+        let mut connection = Connection::open_in_memory().expect("a database");
+        let guard = Guard::install(&mut connection).expect("a guard");
+        assert!(guard.lend(|| connection.execute_batch("CREATE TABLE t (x)")).is_err());
+        assert!(guard.take_denied().is_some_and(|what| what.contains("DDL")));
+        assert_eq!(guard.take_denied(), None);
+        connection.execute_batch("CREATE TABLE t (x)").expect("not lent any more");
+    }
+}

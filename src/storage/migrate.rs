@@ -5,6 +5,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::open::retry_busy;
 use super::{Fault, OpenError};
+use crate::lifecycle::StartContext;
 
 /// A component's numbered migrations; versions stand in `vayu_schema(component, version)`.
 #[derive(Debug, Clone, Copy)]
@@ -27,11 +28,11 @@ const WRITE_VERSION: &str = "INSERT INTO vayu_schema (component, version) VALUES
      ON CONFLICT (component) DO UPDATE SET version = excluded.version";
 
 /// Brings every component to its newest version. Components migrate apart: what one has done stays when the next fails.
-pub(super) fn run(connection: &Connection, components: &[Component]) -> Result<(), OpenError> {
+pub(super) fn run(connection: &Connection, components: &[Component], ctx: &StartContext) -> Result<(), OpenError> {
     check_names(components)?;
     for component in std::iter::once(&STORAGE).chain(components) {
         let what = format!("migrate `{}`", component.name);
-        retry_busy(&what, || bring_up_to_date(connection, component))?;
+        retry_busy(ctx, &what, || bring_up_to_date(connection, component))?;
     }
     Ok(())
 }
@@ -118,6 +119,7 @@ mod tests {
 
     use super::*;
 
+    const LIMIT: Duration = Duration::from_secs(30);
     const PAIR: Component =
         Component { name: "pair", migrations: &["CREATE TABLE first (x)", "CREATE TABLE second (x)"] };
 
@@ -130,7 +132,7 @@ mod tests {
         winner.pragma_update(None, "journal_mode", "wal").expect("WAL");
         winner.execute_batch("BEGIN IMMEDIATE").expect("the lock");
         let mut met_the_lock = false;
-        let migrated = retry_busy("test", || {
+        let migrated = retry_busy(&StartContext::standalone("test", LIMIT), "test", || {
             let tried = bring_up_to_date(&loser, &PAIR);
             if !met_the_lock {
                 met_the_lock = matches!(&tried, Err(OpenError::Sqlite(fault)) if fault.is_busy());

@@ -1,12 +1,12 @@
 //! Opening connections: which paths and versions are accepted, and what every connection is set to.
 
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
 use super::{Component, Fault, OpenError, migrate};
+use crate::lifecycle::{Interrupted, StartContext};
 
 /// SQLite before this version may damage a database when a log is reset while it is checkpointed.
 const SQLITE_MIN: i32 = 3_051_003;
@@ -42,13 +42,13 @@ pub(super) struct Opened {
 }
 
 /// Opens or creates the file, sets what belongs to the file, and brings the components up to date.
-pub(super) fn open(path: &Path, components: &[Component]) -> Result<Opened, OpenError> {
+pub(super) fn open(path: &Path, components: &[Component], ctx: &StartContext) -> Result<Opened, OpenError> {
     check_sqlite(rusqlite::version_number(), rusqlite::version())?;
     check_path(path)?;
     let connection = connect(path, OpenFlags::SQLITE_OPEN_CREATE)?;
     connection.busy_timeout(START_BUSY_TIMEOUT)?;
-    let created = retry_busy("read the file", || create_settings(&connection))?;
-    retry_busy("switch the file to WAL mode", || set_wal(&connection))?;
+    let created = retry_busy(ctx, "read the file", || create_settings(&connection))?;
+    retry_busy(ctx, "switch the file to WAL mode", || set_wal(&connection))?;
     let auto_vacuum = read_auto_vacuum(&connection)?;
     if created && auto_vacuum != AutoVacuum::Incremental {
         return Err(setting("auto_vacuum", AUTO_VACUUM_INCREMENTAL, format!("{auto_vacuum:?}")));
@@ -57,7 +57,7 @@ pub(super) fn open(path: &Path, components: &[Component]) -> Result<Opened, Open
         log::info!("event=foreign_file auto_vacuum={auto_vacuum:?} note=\"left as it is; the file will not shrink\"");
     }
     let canonical = canonical(&connection, path)?;
-    migrate::run(&connection, components)?;
+    migrate::run(&connection, components, ctx)?;
     Ok(Opened { canonical, auto_vacuum, connection })
 }
 
@@ -79,8 +79,12 @@ pub(super) fn set_number(connection: &Connection, pragma: &'static str, value: i
     if found == value { Ok(()) } else { Err(setting(pragma, value, found)) }
 }
 
-/// Runs `f` until it is not busy: 5 tries, 100 ms to 1 s apart.
-pub(super) fn retry_busy<T>(what: &str, mut f: impl FnMut() -> Result<T, OpenError>) -> Result<T, OpenError> {
+/// Runs `f` until it is not busy: 5 tries, 100 ms to 1 s apart, fewer when the start has become pointless.
+pub(super) fn retry_busy<T>(
+    ctx: &StartContext,
+    what: &str,
+    mut f: impl FnMut() -> Result<T, OpenError>,
+) -> Result<T, OpenError> {
     let mut wait = BUSY_WAIT;
     for attempt in 1..=BUSY_TRIES {
         match f() {
@@ -90,7 +94,7 @@ pub(super) fn retry_busy<T>(what: &str, mut f: impl FnMut() -> Result<T, OpenErr
             other => return other,
         }
         if attempt < BUSY_TRIES {
-            thread::sleep(wait);
+            ctx.pause(wait).map_err(|Interrupted| OpenError::Interrupted)?;
             wait = (wait * 2).min(BUSY_WAIT_MAX);
         }
     }
@@ -181,14 +185,15 @@ mod tests {
     #[test]
     fn a_busy_start_is_tried_five_times_and_other_errors_once() {
         let busy = || Fault { code: rusqlite::ErrorCode::DatabaseBusy, extended: 5, message: String::new() };
+        let ctx = StartContext::standalone("test", Duration::from_secs(30));
         let mut tries = 0;
-        let ended: Result<(), _> = retry_busy("test", || {
+        let ended: Result<(), _> = retry_busy(&ctx, "test", || {
             tries += 1;
             Err(OpenError::Sqlite(busy()))
         });
         assert!(matches!(ended, Err(OpenError::Busy { .. })));
         assert_eq!(tries, BUSY_TRIES);
-        let ended: Result<(), _> = retry_busy("test", || Err(OpenError::NotOpen));
+        let ended: Result<(), _> = retry_busy(&ctx, "test", || Err(OpenError::NotOpen));
         assert!(matches!(ended, Err(OpenError::NotOpen)));
     }
 }

@@ -54,11 +54,7 @@ pub(super) type PoolThread = Receiver<()>;
 impl Readers {
     /// Opens all connections; fails if that takes longer than [`OPEN_WITHIN`].
     pub(super) fn open(path: PathBuf, options: &Options) -> Result<(Self, PoolThread), OpenError> {
-        let threads = ScheduledThreadPool::builder()
-            .num_threads(1)
-            .thread_name_pattern(THREAD_NAME)
-            .on_drop_behavior(OnPoolDropBehavior::DiscardPendingScheduled)
-            .build();
+        let threads = start_thread()?;
         let ended = watch_end(&threads);
         let pool = Pool::builder()
             .max_size(options.readers)
@@ -79,9 +75,10 @@ impl Readers {
         let Some(_entered) = Entered::new(self.id) else {
             return Err(ReadError::Nested);
         };
-        let Ok(reader) = self.pool.get_timeout(self.wait) else {
-            return Err(ReadError::PoolTimeout);
-        };
+        let reader = self.pool.get_timeout(self.wait).map_err(|error| {
+            log::warn!("event=read_without_connection wait_ms={} error=\"{error}\"", self.wait.as_millis());
+            ReadError::PoolTimeout
+        })?;
         let snapshot = Snapshot::begin(&reader, self.limit).map_err(ReadError::Database)?;
         let result = f(&reader.connection);
         if snapshot.end() { Err(ReadError::TooLong) } else { result.map_err(ReadError::Read) }
@@ -96,6 +93,19 @@ impl Readers {
 /// Waits until the pool's thread has ended. Says whether it has.
 pub(super) fn wait_for_end(thread: &PoolThread, deadline: Instant) -> bool {
     matches!(thread.recv_deadline(deadline), Err(RecvTimeoutError::Disconnected))
+}
+
+/// The pool's own crate panics when the system has no thread to give.
+fn start_thread() -> Result<ScheduledThreadPool, OpenError> {
+    let start = || {
+        ScheduledThreadPool::builder()
+            .num_threads(1)
+            .thread_name_pattern(THREAD_NAME)
+            .on_drop_behavior(OnPoolDropBehavior::DiscardPendingScheduled)
+            .build()
+    };
+    std::panic::catch_unwind(start)
+        .map_err(|_| OpenError::Pool(format!("the thread `{THREAD_NAME}` could not be started")))
 }
 
 /// Leaves a sender with the pool's thread, which is dropped when that thread ends.

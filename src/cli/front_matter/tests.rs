@@ -149,3 +149,24 @@ fn an_empty_front_matter_is_none() {
     assert_eq!((doc.title, doc.body.as_str()), (None, "Text"));
     assert_eq!(read("---\n# only a comment\n---\nText").tags, Vec::<String>::new());
 }
+
+proptest::proptest! {
+    #[test]
+    fn no_bytes_make_the_reader_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..400)) {
+        let _ = parse(&bytes);
+    }
+
+    #[test]
+    fn no_front_matter_makes_the_reader_panic(
+        fence in "(---|\\+\\+\\+)",
+        front in "([a-z]{1,9}(: | = )?[-\\[\\]{}&*!|>'\"%@`#,?:=0-9a-zA-Zäß.\t ]{0,20}\n){0,8}",
+        body in "(# )?\\PC{0,20}\n?",
+    ) {
+        let _ = parse(format!("{fence}\n{front}{fence}\n{body}").as_bytes());
+    }
+
+    #[test]
+    fn no_text_makes_the_date_reader_panic(text in "([0-9]{4}-[0-9]{2}-[0-9]{2})?[T ]?\\PC{0,20}") {
+        let _ = super::dates::parse(&text);
+    }
+}

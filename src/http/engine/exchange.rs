@@ -10,11 +10,11 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING};
 use hyper::{HeaderMap, Method, StatusCode, Version, http};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Duration, Instant, sleep, timeout_at};
 
 use super::accept::{BodyShare, Hub};
 use super::connection::{Conn, Phase};
-use super::options::{HANDLER_GRACE, STOP_BODY_GRACE};
+use super::options::STOP_BODY_GRACE;
 use super::pool::{Answer, Job, Ticket};
 use super::{Refusal, Request, Response};
 
@@ -71,7 +71,7 @@ async fn answer(hub: &Rc<Hub>, conn: &Conn, request: hyper::Request<Incoming>) -
         }
         Err(TrySendError::Disconnected(_)) => return Err(Refusal::busy("the server is stopping", true)),
     }
-    await_answer(ticket, deadline).await
+    await_answer(ticket, deadline, hub.options.handler_grace).await
 }
 
 fn check_head(conn: &Conn, head: &http::request::Parts) -> Result<(), Refusal> {
@@ -136,13 +136,13 @@ async fn collect(mut body: Incoming, max: usize, share: &mut BodyShare) -> Resul
     Ok(collected.freeze())
 }
 
-async fn await_answer(mut ticket: Ticket, deadline: Instant) -> Result<Response, Refusal> {
+async fn await_answer(mut ticket: Ticket, deadline: Instant, grace: Duration) -> Result<Response, Refusal> {
     let mut answer = timeout_at(deadline, &mut ticket.answer).await;
     if answer.is_err() {
         if ticket.cancel() {
             return Err(Refusal::busy("no handler was free in time; nothing was done, try again", false));
         }
-        answer = timeout_at(deadline + HANDLER_GRACE, &mut ticket.answer).await;
+        answer = timeout_at(deadline + grace, &mut ticket.answer).await;
     }
     let failed = |status, message| Err(Refusal { status, message, retry_after: None, close: false });
     match answer {

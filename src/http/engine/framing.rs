@@ -166,14 +166,12 @@ mod tests {
     fn each_head_in_a_stream_gets_its_verdict_however_it_is_cut() {
         let stream = b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n\
             POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\n\r\n\r\n\
-            POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n5;x=\"\r\n\r\n\r\n\r\r\n10 \r\n0123456789abcdef\r\n0\r\nT: 1\r\n\r\n\
+            POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n\
+            5;x=1\r\n\r\n\r\n\n\r\n10 \r\n0123456789abcdef\r\n0\r\nT: 1\r\n\r\n\
             POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n\
             GET / HTTP/1.1\nTransfer-Encoding: chunked\ncontent-length: 3\n\n0\r\n\r\n";
-        // The quoted line end in the chunk extension is not one that hyper lets pass; here it only must not confuse.
-        let stream: Vec<u8> =
-            String::from_utf8(stream.to_vec()).unwrap().replace("x=\"\r\n\r\n\r\n\r\r\n", "x=1\r\n12345\r\n").into();
         for size in 1..stream.len() {
-            assert_eq!(verdicts(&stream, size), (vec![false, false, false, true, true], true), "in pieces of {size}");
+            assert_eq!(verdicts(stream, size), (vec![false, false, false, true, true], true), "in pieces of {size}");
         }
     }
 

@@ -8,9 +8,6 @@ use std::time::Duration;
 pub(super) const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// hyper's buffer for one connection, in bytes.
 pub(super) const BUFFER_BYTES: usize = 64 * 1024;
-/// How long a handler that has begun may exceed the handler deadline before its client is told that the outcome is
-/// unknown: a handler that waits for a commit gets the time to say what came of it.
-pub(super) const HANDLER_GRACE: Duration = Duration::from_secs(5);
 /// How long and for how many bytes a connection is read to no purpose after a request was refused, so that its client
 /// gets to read the answer rather than a reset.
 pub(super) const LINGER: Duration = Duration::from_secs(5);
@@ -44,9 +41,11 @@ pub struct EngineOptions {
     /// From the end of the head to the end of the body (default 30 s); beyond it 408.
     pub body_deadline: Duration,
     /// From the complete request to its answer (default 30 s); [`Request::deadline`](super::Request::deadline). A
-    /// request still in the queue then is answered 503 and never handled; one that is being handled gets 5 s more, then
-    /// its client is answered 504.
+    /// request still in the queue then is answered 503 and never handled.
     pub handler_deadline: Duration,
+    /// How much longer a handler may take that has begun by then (default 5 s), before its client is answered 504: one
+    /// that waits for a commit gets the time to say what came of it.
+    pub handler_grace: Duration,
     /// From the answer to its last byte being taken by the client's side (default 60 s).
     pub write_deadline: Duration,
     /// Largest body, in bytes (default 6 MiB); beyond it 413.
@@ -66,6 +65,7 @@ impl Default for EngineOptions {
             header_deadline: Duration::from_secs(10),
             body_deadline: Duration::from_secs(30),
             handler_deadline: Duration::from_secs(30),
+            handler_grace: Duration::from_secs(5),
             write_deadline: Duration::from_secs(60),
             max_body: 6 << 20,
             max_body_total: 64 << 20,
@@ -85,6 +85,7 @@ impl EngineOptions {
             ("header_deadline", self.header_deadline),
             ("body_deadline", self.body_deadline),
             ("handler_deadline", self.handler_deadline),
+            ("handler_grace", self.handler_grace),
             ("write_deadline", self.write_deadline),
         ];
         let invalid = |text| Err(io::Error::new(io::ErrorKind::InvalidInput, text));

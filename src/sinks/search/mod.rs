@@ -9,13 +9,14 @@
 //! character by character, so every part of a sentence is found. Characters that are neither letters nor digits
 //! separate words and are not searched for. There is no stemming; a word that ends in `*` finds all that begin with it.
 
+mod failure;
 mod file;
 mod index;
+mod model;
+mod query;
 mod readers;
 mod rebuild;
 mod sql;
-#[cfg(test)]
-mod tests;
 mod text;
 
 use std::fmt;
@@ -25,17 +26,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
-use serde::Serialize;
 
+pub use model::{Hit, SearchError, SearchOptions, SearchPage};
 pub use rebuild::RebuildReport;
 pub use text::{MAX_QUERY_CHARS, MAX_QUERY_WORDS};
 
 use super::change::{Change, article_event_types};
 use super::source::ArticleSource;
 use crate::outbox::{DispatchError, Event, EventFilter, Handler, LaneStart};
+use failure::Failure;
+use query::{count, hits};
 use readers::{NoReader, Readers};
 use rebuild::Standing;
-use text::{HIT_END, HIT_START};
 
 /// Most hits on one page.
 pub const MAX_LIMIT: u32 = 100;
@@ -46,32 +48,6 @@ pub const MAX_RANK: u32 = 10_000;
 const BATCH: usize = 256;
 /// SQLite looks at a search's deadline once in so many steps of its machine.
 const STEPS_PER_LOOK: i32 = 10_000;
-
-/// Settings of a [`SearchIndex`].
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct SearchOptions {
-    /// Read connections, at most (default 4).
-    pub readers: usize,
-    /// Longest wait for a read connection (default 1 s).
-    pub read_wait: Duration,
-    /// Longest time one search may take (default 2 s).
-    pub search_time: Duration,
-    /// Longest time one delivery spends on rebuilding a file that was lost while the lane ran (default 20 s; below
-    /// the handler's time limit). What is then left is done by the next deliveries.
-    pub rebuild_slice: Duration,
-}
-
-impl Default for SearchOptions {
-    fn default() -> Self {
-        Self {
-            readers: 4,
-            read_wait: Duration::from_secs(1),
-            search_time: Duration::from_secs(2),
-            rebuild_slice: Duration::from_secs(20),
-        }
-    }
-}
 
 /// The search index: answers searches, and is the [`Handler`] that keeps it up to date. Cheap to clone.
 #[derive(Clone)]
@@ -89,75 +65,6 @@ struct Inner {
     damaged: AtomicBool,
     closed: AtomicBool,
 }
-
-/// One page of hits, the best first.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct SearchPage {
-    /// The hits of this page.
-    pub items: Vec<Hit>,
-    /// Number of the page, from 1.
-    pub page: u32,
-    /// Most hits on a page.
-    pub limit: u32,
-    /// Hits on all pages.
-    pub total: u64,
-}
-
-/// One article that was found.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Hit {
-    /// Article id.
-    pub id: String,
-    /// The article's name in URLs.
-    pub slug: String,
-    /// The title as plain text.
-    pub title: String,
-    /// The title as HTML, hits in `<mark>`.
-    pub title_html: String,
-    /// The best part of the content as HTML, hits in `<mark>`.
-    pub snippet: String,
-    /// The article's tags.
-    pub tags: Vec<String>,
-    /// When the article was made, milliseconds since the Unix epoch.
-    pub created_at: i64,
-    /// The higher the better; comparable within one search only.
-    pub score: f64,
-}
-
-/// Why a search, or work on the index, did not succeed.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum SearchError {
-    /// The query is too long: shorten it.
-    InvalidQuery {
-        /// Which limit it breaks.
-        reason: String,
-    },
-    /// All read connections stayed in use: try again.
-    Busy,
-    /// The search took longer than allowed: ask for rarer words.
-    TooSlow,
-    /// The index cannot be read or written right now: try again later.
-    Unavailable {
-        /// What is the matter.
-        reason: String,
-    },
-}
-
-impl fmt::Display for SearchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::InvalidQuery { reason } => write!(f, "invalid query: {reason}"),
-            Self::Busy => f.write_str("too many searches at once: try again"),
-            Self::TooSlow => f.write_str("the search took too long: use rarer words"),
-            Self::Unavailable { reason } => write!(f, "search is not available, try again later: {reason}"),
-        }
-    }
-}
-
-impl std::error::Error for SearchError {}
 
 impl SearchIndex {
     /// An index in the file `path`, fed from `source`. No I/O happens before the first use; a missing file is created by
@@ -249,34 +156,6 @@ impl SearchIndex {
     pub fn close(&self) {
         self.inner.closed.store(true, Ordering::SeqCst);
     }
-}
-
-fn hits(tx: &Transaction<'_>, expression: &str, page: u32, limit: u32) -> rusqlite::Result<Vec<Hit>> {
-    let offset = u64::from(page - 1) * u64::from(limit);
-    if offset >= u64::from(MAX_RANK) {
-        return Ok(Vec::new());
-    }
-    let mut statement = tx.prepare_cached(sql::SEARCH)?;
-    let marks = (HIT_START.to_string(), HIT_END.to_string());
-    let rows = statement.query_map((expression, marks.0, marks.1, limit, offset as i64), |row| {
-        let tags: String = row.get(5)?;
-        Ok(Hit {
-            id: row.get(0)?,
-            slug: row.get(1)?,
-            title: row.get(2)?,
-            title_html: text::highlighted_title(&row.get::<_, String>(3)?),
-            snippet: text::highlighted(&row.get::<_, String>(4)?),
-            tags: serde_json::from_str(&tags).unwrap_or_default(),
-            created_at: row.get(6)?,
-            score: row.get(7)?,
-        })
-    })?;
-    rows.collect()
-}
-
-fn count(row: &rusqlite::Row<'_>) -> rusqlite::Result<u64> {
-    let count: i64 = row.get(0)?;
-    Ok(u64::try_from(count).unwrap_or(0))
 }
 
 impl Handler for SearchIndex {
@@ -471,77 +350,6 @@ fn apply_some(
         index::set_applied(tx, newest.id, &newest.event_id)?;
     }
     Ok(done)
-}
-
-/// Why work on the index failed.
-#[derive(Debug)]
-enum Failure {
-    Sqlite(rusqlite::Error),
-    /// The articles could not be read.
-    Source(DispatchError),
-    /// The file was damaged; a new one takes its place.
-    Damaged(String),
-}
-
-impl Failure {
-    fn unavailable(reason: impl Into<String>) -> Self {
-        Self::Source(DispatchError::unavailable(reason))
-    }
-}
-
-impl From<rusqlite::Error> for Failure {
-    fn from(error: rusqlite::Error) -> Self {
-        Self::Sqlite(error)
-    }
-}
-
-impl From<DispatchError> for Failure {
-    fn from(error: DispatchError) -> Self {
-        Self::Source(error)
-    }
-}
-
-impl From<Failure> for DispatchError {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Sqlite(error) => sqlite_failure(&error),
-            Failure::Source(error) => error,
-            Failure::Damaged(error) => Self::Unavailable {
-                reason: format!("the search index was damaged and is built anew: {error}"),
-                retry_after: Some(Duration::ZERO),
-            },
-        }
-    }
-}
-
-impl From<Failure> for SearchError {
-    fn from(failure: Failure) -> Self {
-        let reason = match DispatchError::from(failure) {
-            DispatchError::Retry { reason } | DispatchError::Poison { reason } => reason,
-            DispatchError::Unavailable { reason, .. } => reason,
-        };
-        Self::Unavailable { reason }
-    }
-}
-
-/// What a fault of the index's own database means for a delivery.
-fn sqlite_failure(error: &rusqlite::Error) -> DispatchError {
-    let reason = format!("the search index: {error}");
-    match error.sqlite_error_code() {
-        Some(
-            ErrorCode::DatabaseBusy
-            | ErrorCode::DatabaseLocked
-            | ErrorCode::DiskFull
-            | ErrorCode::CannotOpen
-            | ErrorCode::SystemIoFailure
-            | ErrorCode::OutOfMemory
-            | ErrorCode::ReadOnly
-            | ErrorCode::PermissionDenied
-            | ErrorCode::FileLockingProtocolFailed,
-        ) => DispatchError::unavailable(reason),
-        Some(ErrorCode::TooBig) => DispatchError::poison(reason),
-        _ => DispatchError::retry(reason),
-    }
 }
 
 impl fmt::Debug for SearchIndex {

@@ -34,3 +34,35 @@ pub const SEARCH: &str = "SELECT d.article_id, d.slug, d.title, highlight(fts, 0
 pub const COUNT: &str = "SELECT count(*) FROM fts WHERE fts MATCH ?1";
 pub const INTEGRITY_CHECK: &str = "INSERT INTO fts (fts, rank) VALUES ('integrity-check', 1)";
 pub const COUNT_DOCS: &str = "SELECT count(*) FROM docs WHERE indexed = 1";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::{Connection, params_from_iter};
+
+    #[test]
+    fn every_statement_uses_an_index_and_sorts_nothing() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(SCHEMA).unwrap();
+        for sql in [
+            FIND_DOC,
+            UPDATE_DOC,
+            DELETE_DOC,
+            UPDATE_FTS,
+            DELETE_FTS,
+            READ_STATE,
+            SET_APPLIED,
+            DOCS_AFTER,
+            SEARCH,
+            COUNT,
+        ] {
+            let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            let nothing = vec![rusqlite::types::Null; statement.parameter_count()];
+            let rows = statement.query_map(params_from_iter(nothing), |row| row.get::<_, String>(3)).unwrap();
+            let plan = rows.collect::<Result<Vec<_>, _>>().unwrap().join("; ");
+            // "SCAN fts VIRTUAL TABLE INDEX n:M…" is a search in the full-text index.
+            let scans = plan.replace("SCAN fts VIRTUAL TABLE INDEX", "").contains("SCAN");
+            assert!(!scans && !plan.contains("B-TREE"), "{sql}: {plan}");
+        }
+    }
+}

@@ -14,6 +14,9 @@ use crate::storage::{OpenError, Options, Synchronous, open};
 /// Statements kept prepared; more than all the crate's own writing statements together.
 const STATEMENTS: usize = 256;
 
+/// While it is opened, only another process's recovery of the log can be in the way.
+const OPEN_BUSY_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// How the connection is opened, at the start and after a fault.
 pub(super) struct Settings {
     path: PathBuf,
@@ -36,13 +39,14 @@ impl Settings {
     /// Opens the connection; every setting is read back.
     pub(super) fn connect(&self) -> Result<Writable, OpenError> {
         let mut connection = open::connect(&self.path, OpenFlags::empty())?;
-        // Waiting for the lock is done in short tries of our own, which see deadlines and stops.
-        connection.busy_timeout(Duration::ZERO)?;
-        open::retry_busy("open the write connection", || open::check_wal(&connection))?;
+        connection.busy_timeout(OPEN_BUSY_TIMEOUT)?;
+        open::check_wal(&connection)?;
         open::set_number(&connection, "synchronous", self.synchronous.level())?;
         open::set_number(&connection, "wal_autocheckpoint", 0)?;
         let limit = i64::try_from(self.wal_limit).unwrap_or(i64::MAX);
         open::set_number(&connection, "journal_size_limit", limit)?;
+        // Waiting for the write lock is done in short tries of our own, which see deadlines and stops.
+        connection.busy_timeout(Duration::ZERO)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         let guard = Guard::install(&mut connection)?;
         guard.install_commit_hook(&mut connection)?;

@@ -58,7 +58,10 @@ impl Writer {
                 self.note_health();
                 self.settle(&Verdict::Own)
             }
-            Attempt::Settled => self.settle(&Verdict::Own),
+            Attempt::Settled => {
+                self.note_own_fault();
+                self.settle(&Verdict::Own)
+            }
             Attempt::Violated(fault) => self.find_violator(&fault),
             Attempt::InDoubt(fault) => {
                 let verdict = self.recover(&fault);
@@ -67,6 +70,7 @@ impl Writer {
             }
             Attempt::Failed(fault) => {
                 self.note_fault(&fault);
+                self.void_verdicts(&fault);
                 self.settle(&Verdict::Database(fault))
             }
             Attempt::NotTaken | Attempt::Again(_) => self.settle(&Verdict::Stopped),
@@ -107,7 +111,7 @@ impl Writer {
         // A connection that met damage, or cannot get out of its transaction, is opened anew for the next group.
         let damaged = match &end {
             Attempt::InDoubt(_) => true,
-            Attempt::Failed(fault) => fault.is_io() || fault.is_corrupt(),
+            Attempt::Failed(fault) => !fault.is_busy() && !fault.is_full(),
             _ => false,
         };
         if !damaged && writable.connection.is_autocommit() {
@@ -242,11 +246,24 @@ impl Writer {
             return self.settle(&Verdict::Own);
         }
         let mut wake = false;
-        for member in std::mem::take(&mut self.group) {
+        for mut member in std::mem::take(&mut self.group) {
+            if member.taken {
+                // It may have failed over rows that will not be committed.
+                member.verdict = None;
+            }
             self.group.push(member);
             wake |= self.write(false);
         }
         wake
+    }
+
+    /// The group is not committed. Of members that failed, nothing was written in any case; but what they failed over
+    /// may be rows that are not there now.
+    pub(super) fn void_verdicts(&mut self, fault: &Fault) {
+        for member in self.group.iter_mut().filter(|member| member.taken && (member.erred || member.verdict.is_some()))
+        {
+            member.verdict = Some(Verdict::Database(fault.clone()));
+        }
     }
 
     /// Answers every member that has no verdict of its own with `common`. Says whether one was applied that wakes.

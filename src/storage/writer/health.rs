@@ -33,18 +33,24 @@ impl Writer {
         *lock(&self.inbox.shared.fault) = Some(fault.clone());
     }
 
-    /// A group was committed; a member of it may have met a fault alone.
+    /// A group was committed.
     pub(super) fn note_health(&mut self) {
-        let fault = self.group.iter().find_map(|member| match &member.verdict {
-            Some(Verdict::Database(fault)) => Some(fault.clone()),
-            _ => None,
-        });
-        if let Some(fault) = fault {
-            self.note_fault(&fault);
-        } else if self.health.ailing {
+        if !self.note_own_fault() && self.health.ailing {
             self.health = Health::default();
             *lock(&self.inbox.shared.fault) = None;
             log::info!("event=writing_works_again");
         }
+    }
+
+    /// A member of the group may have met a fault alone. Says whether one did.
+    pub(super) fn note_own_fault(&mut self) -> bool {
+        let fault = self.group.iter().find_map(|member| match &member.verdict {
+            Some(Verdict::Database(fault)) => Some(fault.clone()),
+            _ => None,
+        });
+        if let Some(fault) = &fault {
+            self.note_fault(fault);
+        }
+        fault.is_some()
     }
 }

@@ -16,7 +16,7 @@ use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{JoinHandle, ThreadId};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, TrySendError, bounded};
@@ -207,7 +207,7 @@ impl QueueWriter {
         let writer = thread::Writer::new(Arc::clone(shared), inbox, settings, connection, options, alive);
         match spawner.spawn(THREAD_NAME, move || writer.run()) {
             Ok(handle) => {
-                control.thread = Some(Running { id: handle.thread().id(), handle, ended });
+                control.thread = Some(Running { handle, ended });
                 Ok(())
             }
             Err(error) => {
@@ -219,21 +219,24 @@ impl QueueWriter {
 
     /// Drains what was accepted and ends the thread. Legal before the start (then nothing happens) and twice.
     pub(super) fn stop(&self, deadline: Instant) -> Result<(), BoxError> {
-        // First the lock: a start that is under way is over then.
-        let mut control = lock(&self.shared.control);
-        // The writer gives up a little earlier, so that it is gone in time.
-        let left = deadline.saturating_duration_since(Instant::now());
-        self.shared.request_stop(Some(deadline - (left / 8).min(STOP_MARGIN_MAX)));
-        let Some(running) = &control.thread else {
-            return Ok(());
+        let ended = {
+            // Under the lock, since a start that is under way is over then; the wait is outside of it.
+            let control = lock(&self.shared.control);
+            // The writer gives up a little earlier, so that it is gone in time.
+            let left = deadline.saturating_duration_since(Instant::now());
+            self.shared.request_stop(Some(deadline - (left / 8).min(STOP_MARGIN_MAX)));
+            match &control.thread {
+                Some(running) => running.ended.clone(),
+                None => return Ok(()),
+            }
         };
-        if running.id == std::thread::current().id() {
+        if self.shared.id.is_this_thread() {
             return Err("the queue-writer cannot wait for its own end: stop it from another thread".into());
         }
-        if let Err(RecvTimeoutError::Timeout) = running.ended.recv_deadline(deadline) {
+        if let Err(RecvTimeoutError::Timeout) = ended.recv_deadline(deadline) {
             return Err("the thread `queue-writer` did not end in time: a task or a commit still runs".into());
         }
-        if let Some(running) = control.thread.take() {
+        if let Some(running) = lock(&self.shared.control).thread.take() {
             // Its panic, if it had one, was reported when it happened.
             let _ = running.handle.join();
         }
@@ -273,7 +276,6 @@ struct Control {
 
 #[derive(Debug)]
 struct Running {
-    id: ThreadId,
     handle: JoinHandle<()>,
     /// Disconnected when the thread has ended its work.
     ended: Receiver<()>,

@@ -28,10 +28,7 @@ impl Writer {
             }
         };
         if !matches!(verdict, Verdict::Own) {
-            // Of these, nothing was written in any case; what they saw may not be there.
-            for member in self.group.iter_mut().filter(|member| member.erred) {
-                member.verdict.get_or_insert_with(|| Verdict::Database(fault.clone()));
-            }
+            self.void_verdicts(fault);
         }
         log::error!("event=commit_in_doubt tasks={} error=\"{text}\" verdict={verdict:?}", self.group.len());
         verdict

@@ -1,4 +1,8 @@
 //! A task between its caller and the queue-writer: run there, answered exactly once, whatever happens to either side.
+//!
+//! Caller and writer share one cell, which holds the closure, its result and the answer. A caller waits for nothing but
+//! its cell: whoever drops the writer's side of it, be it a thread that unwinds, gives the answer that is true then. So
+//! there is no second thing to wait for, and a task costs one allocation.
 
 use std::any::Any;
 use std::fmt;

@@ -9,6 +9,7 @@ use rusqlite::{Connection, ffi};
 use tempfile::TempDir;
 
 use super::{INBOX_RESERVE, Pending, QueueWriter, TaskOptions, lock};
+use crate::lifecycle::{Cause, Manager, ManagerOptions};
 use crate::storage::{Component, Database, Fault, Options, TransactError};
 
 /// Failures to come, in order; each happens once.
@@ -225,6 +226,23 @@ fn a_recovery_whose_own_commit_fails_leaves_the_outcome_unknown() {
 }
 
 #[test]
+fn a_conflict_with_rows_that_were_not_committed_is_not_answered_as_a_conflict() {
+    let bench = Bench::new();
+    bench.inject([Failure::CommitFails { applied: false }]);
+    let (release, held) = bench.hold();
+    let probe = Box::new(|connection: &Connection| has(connection, "same"));
+    let first = bench.submit(Some(probe), |tx| insert(tx, "same"));
+    let conflicting = bench.submit(None, |tx| insert(tx, "same"));
+    let panicking = bench.submit(None, |tx| if has(tx, "same")? { panic!("on purpose") } else { Ok(0) });
+    drop(release);
+    let _ = held.wait();
+    for answer in [first, conflicting, panicking].map(Pending::wait) {
+        assert!(matches!(&answer, Err(TransactError::Database(fault)) if fault.is_io()), "{answer:?}");
+    }
+    bench.close();
+}
+
+#[test]
 fn a_probe_that_fails_or_panics_is_passed_over() {
     let bench = Bench::new();
     bench.inject([Failure::CommitFails { applied: true }]);
@@ -241,7 +259,7 @@ fn a_probe_that_fails_or_panics_is_passed_over() {
 }
 
 #[test]
-fn g2_a_dying_writer_leaves_every_caller_answered_and_says_what_it_knows() {
+fn case_c59_a_dying_writer_leaves_every_caller_answered_and_says_what_it_knows() {
     for (failure, written) in [(Failure::DieBeforeCommit, 0), (Failure::DieAfterCommit, 2)] {
         let options = Options { group_rows: 3, ..Options::default() };
         let bench = Bench::with(options);
@@ -271,6 +289,24 @@ fn g2_a_dying_writer_leaves_every_caller_answered_and_says_what_it_knows() {
 }
 
 #[test]
+fn case_c59_a_dying_writer_fails_its_service_and_brings_the_program_down() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let database = Database::new(directory.path().join("test.db"), &[NOTES], Options::default());
+    let mut manager = Manager::new(ManagerOptions::default());
+    manager.register(database.storage_service()).expect("a name");
+    manager.register(database.writer_service()).expect("a name");
+    manager.start().expect("a start");
+    database.writer().transact(|tx| insert(tx, "written")).expect("a write");
+    lock(&database.writer().shared.injected.0).push_back(Failure::DieBeforeCommit);
+    let answer = database.writer().transact(|tx| insert(tx, "lost"));
+    assert!(matches!(answer, Err(TransactError::OutcomeUnknown(_))), "{answer:?}");
+    assert!(matches!(manager.wait(), Cause::Failed(_)));
+    assert!(!manager.handle().is_ready());
+    assert_ne!(manager.stop("the test ends").exit_code(), 0);
+    assert!(database.pool_state().is_none());
+}
+
+#[test]
 fn callers_racing_with_a_dying_writer_all_come_back() {
     for _ in 0..20 {
         let bench = Bench::new();
@@ -296,7 +332,7 @@ fn callers_racing_with_a_dying_writer_all_come_back() {
 }
 
 #[test]
-fn a_full_database_answers_the_whole_group_with_the_fault_and_heals_by_itself() {
+fn case_c59_a_full_database_answers_the_whole_group_with_the_fault_and_heals_by_itself() {
     let bench = Bench::new();
     bench.writer().transact(|tx| insert(tx, "neighbour")).expect("a write");
     // The least SQLite takes is the size the file has.

@@ -1,0 +1,61 @@
+//! How much each line measures. The quick sizes keep the whole run below 50 s on two cores.
+
+/// Items of each run, unless said otherwise.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Sizes {
+    pub full: bool,
+    /// Articles written by 64 callers, and operations of the mixed line.
+    pub callers64: usize,
+    pub caller1: usize,
+    pub bulk: usize,
+    /// Events in the log that is drained.
+    pub log: usize,
+    /// Events of the lines about failing and slow lanes.
+    pub lane: usize,
+    pub latency_samples: usize,
+    pub end_to_end: usize,
+    pub search: usize,
+    /// Rows behind which a poll, a read, a write and a start are measured.
+    pub behind: usize,
+    /// Dead letters, and as many waiting rows, among them.
+    pub exceptions: usize,
+}
+
+impl Sizes {
+    /// The quick sizes, or the large ones when the environment says `VAYU_BENCH=full`.
+    pub fn chosen() -> Self {
+        if std::env::var("VAYU_BENCH").is_ok_and(|value| value == "full") { Self::full() } else { Self::quick() }
+    }
+
+    fn quick() -> Self {
+        Self {
+            full: false,
+            callers64: 12_800,
+            caller1: 1_500,
+            bulk: 16_000,
+            log: 200_000,
+            lane: 100_000,
+            latency_samples: 1_000,
+            end_to_end: 12_800,
+            search: 3_072,
+            behind: 100_000,
+            exceptions: 10_000,
+        }
+    }
+
+    fn full() -> Self {
+        Self {
+            full: true,
+            callers64: 64_000,
+            caller1: 8_000,
+            bulk: 64_000,
+            log: 1_000_000,
+            lane: 400_000,
+            latency_samples: 4_000,
+            end_to_end: 64_000,
+            search: 16_384,
+            behind: 1_000_000,
+            exceptions: 10_000,
+        }
+    }
+}

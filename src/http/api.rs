@@ -1,0 +1,214 @@
+//! The article API under `/api/v1`.
+
+use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue, LOCATION};
+use hyper::{HeaderMap, StatusCode};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::conditional::{self, Condition};
+use super::engine::{Request, Response};
+use super::problem::Problem;
+use super::request::{Query, json_body};
+use super::view::{ArticleView, ListView, rfc3339};
+use crate::article::{Article, ArticleError, ArticlePatch, Expected, Kind, ListQuery, NewArticle, Status};
+use crate::queue::WriteError;
+use crate::service::{ArticleService, WriteContext};
+use crate::sinks::search::SearchIndex;
+
+type Answer = Result<Response, Problem>;
+
+/// `POST /api/v1/articles`
+pub(super) fn create(articles: &ArticleService, request: &Request, context: &WriteContext) -> Answer {
+    let article = NewArticle::from_json(&json_body(request)?).map_err(WriteError::from)?;
+    let article = articles.create(article, context)?;
+    let location = HeaderValue::from_str(&format!("/api/v1/articles/{}", article.slug));
+    let response = article_answer(StatusCode::CREATED, &article)?;
+    Ok(match location {
+        Ok(location) => response.header(LOCATION, location),
+        Err(_) => response,
+    })
+}
+
+/// `POST /api/v1/articles/bulk`: one result per article, in order; each is created or refused by itself.
+pub(super) fn create_bulk(articles: &ArticleService, request: &Request, context: &WriteContext) -> Answer {
+    let body = json_body(request)?;
+    let items = bulk_items(&body)?;
+    // What cannot be read is refused in its place; the rest goes to the writer together.
+    let read: Vec<Result<NewArticle, ArticleError>> = items.iter().map(NewArticle::from_json).collect();
+    let good: Vec<NewArticle> = read.iter().filter_map(|item| item.as_ref().ok().cloned()).collect();
+    let mut written = if good.is_empty() { Vec::new() } else { articles.create_bulk(good, context)? }.into_iter();
+    let mut created = 0_usize;
+    let results: Vec<Value> = read
+        .into_iter()
+        .map(|item| match item {
+            Ok(_) => written.next().unwrap_or_else(|| Err(WriteError::Internal("a result is missing".to_owned()))),
+            Err(error) => Err(error.into()),
+        })
+        .map(|result| match result {
+            Ok(article) => {
+                created += 1;
+                json!({ "status": 201, "article": ArticleView::from(&article) })
+            }
+            Err(error) => {
+                let problem = Problem::from(error);
+                json!({ "status": problem.status.as_u16(), "error": problem.to_json()["error"] })
+            }
+        })
+        .collect();
+    let failed = results.len() - created;
+    json_answer(StatusCode::OK, &json!({ "items": results, "created": created, "failed": failed }))
+}
+
+fn bulk_items(body: &Value) -> Result<&Vec<Value>, Problem> {
+    let items = match body {
+        Value::Array(items) => Some(items),
+        Value::Object(object) => object.get("articles").and_then(Value::as_array),
+        _ => None,
+    };
+    let invalid = |reason: &str| Problem::from(WriteError::from(ArticleError::invalid("articles", reason)));
+    match items {
+        None => Err(invalid("must be an array of articles, alone or as {\"articles\": […]}")),
+        Some(items) if items.is_empty() => Err(invalid("must be at least one")),
+        Some(items) if items.len() > crate::queue::MAX_BATCH_JOBS => {
+            let error = ArticleError::TooMany { given: items.len(), limit: crate::queue::MAX_BATCH_JOBS };
+            Err(WriteError::from(error).into())
+        }
+        Some(items) => Ok(items),
+    }
+}
+
+/// `GET /api/v1/articles`
+pub(super) fn list(articles: &ArticleService, query: &Query) -> Answer {
+    let page = articles.list(&list_query(query)?)?;
+    let items = page.items.iter().map(ArticleView::from).collect();
+    let list = ListView { items, page: page.page, limit: page.limit, total: page.total };
+    json_answer(StatusCode::OK, &list)
+}
+
+fn list_query(query: &Query) -> Result<ListQuery, Problem> {
+    let defaults = ListQuery::default();
+    let status = match query.get("status")? {
+        None => defaults.status,
+        Some("all") => None,
+        Some(name) => Some(
+            name.parse::<Status>()
+                .map_err(|_| Problem::bad_parameter("status", "must be \"published\", \"draft\" or \"all\""))?,
+        ),
+    };
+    let kind = match query.get("kind")? {
+        None => None,
+        Some(name) => {
+            Some(name.parse::<Kind>().map_err(|_| Problem::bad_parameter("kind", "must be \"post\" or \"page\""))?)
+        }
+    };
+    Ok(ListQuery {
+        page: query.number("page", defaults.page)?,
+        limit: query.number("limit", defaults.limit)?,
+        tag: query.get("tag")?.map(str::to_owned),
+        status,
+        kind,
+    })
+}
+
+/// `GET /api/v1/articles/{slug}`
+pub(super) fn get(articles: &ArticleService, slug: &str, headers: &HeaderMap) -> Answer {
+    let condition = Condition::if_none_match(headers)?;
+    let article = find(articles, slug)?;
+    let tag = tag_of(&article);
+    if condition.matches_weakly(&tag) {
+        let response = Response::new(StatusCode::NOT_MODIFIED, "");
+        return Ok(with_tag(response, &tag));
+    }
+    article_answer(StatusCode::OK, &article)
+}
+
+/// `PATCH` and `PUT /api/v1/articles/{slug}`: what the body leaves out stays.
+pub(super) fn update(articles: &ArticleService, slug: &str, request: &Request, context: &WriteContext) -> Answer {
+    let condition = Condition::if_match(&request.headers)?;
+    let patch = ArticlePatch::from_json(&json_body(request)?).map_err(WriteError::from)?;
+    let expected = expectation(articles, slug, &condition)?;
+    let article = articles.update(slug, patch, expected, context)?;
+    article_answer(StatusCode::OK, &article)
+}
+
+/// `DELETE /api/v1/articles/{slug}`
+pub(super) fn delete(articles: &ArticleService, slug: &str, headers: &HeaderMap, context: &WriteContext) -> Answer {
+    let condition = Condition::if_match(headers)?;
+    let expected = expectation(articles, slug, &condition)?;
+    articles.delete(slug, expected, context)?;
+    Ok(Response::new(StatusCode::NO_CONTENT, ""))
+}
+
+/// Turns `If-Match` into what the transaction compares. The article may change between this look and the transaction;
+/// then the comparison there fails.
+fn expectation(articles: &ArticleService, slug: &str, condition: &Condition) -> Result<Expected, Problem> {
+    match condition {
+        Condition::None | Condition::Any => Ok(Expected::any()),
+        Condition::Tags(_) => {
+            let article = find(articles, slug)?;
+            let tag = tag_of(&article);
+            if condition.matches_strongly(&tag) {
+                return Ok(Expected::exactly(&article));
+            }
+            let message = format!(
+                "the article is another than If-Match names: its version is {}, changed at {}; read it again",
+                article.version,
+                rfc3339(article.updated_at)
+            );
+            Err(Problem::new(StatusCode::PRECONDITION_FAILED, "stale", message))
+        }
+    }
+}
+
+/// `GET /api/v1/tags`
+pub(super) fn tags(articles: &ArticleService) -> Answer {
+    json_answer(StatusCode::OK, &json!({ "items": articles.tags()? }))
+}
+
+/// `GET /api/v1/search?q=`
+pub(super) fn search(index: &SearchIndex, query: &Query) -> Answer {
+    let words = query.get("q")?.ok_or_else(|| Problem::bad_parameter("q", "is missing: say what to look for"))?;
+    let found = index.search(words, query.number("page", 1)?, query.number("limit", 20)?)?;
+    let items = found
+        .items
+        .iter()
+        .map(|hit| {
+            json!({
+                "id": hit.id,
+                "slug": hit.slug,
+                "title": hit.title,
+                "title_html": hit.title_html,
+                "snippet_html": hit.snippet,
+                "tags": hit.tags,
+                "created_at": rfc3339(hit.created_at),
+                "score": hit.score,
+            })
+        })
+        .collect();
+    json_answer(StatusCode::OK, &ListView { items, page: found.page, limit: found.limit, total: found.total })
+}
+
+fn find(articles: &ArticleService, slug: &str) -> Result<Article, Problem> {
+    articles.get(slug)?.ok_or_else(|| Problem::not_found(format!("no article has the slug {slug:?}")))
+}
+
+fn tag_of(article: &Article) -> String {
+    conditional::entity_tag(&article.id, article.version, article.updated_at)
+}
+
+fn article_answer(status: StatusCode, article: &Article) -> Answer {
+    Ok(with_tag(json_answer(status, &ArticleView::from(article))?, &tag_of(article)))
+}
+
+fn with_tag(response: Response, tag: &str) -> Response {
+    match conditional::header_value(tag) {
+        Some(value) => response.header(ETAG, value),
+        None => response,
+    }
+}
+
+pub(super) fn json_answer(status: StatusCode, value: &impl Serialize) -> Answer {
+    let body = serde_json::to_vec(value)
+        .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", error.to_string()))?;
+    Ok(Response::new(status, body).header(CONTENT_TYPE, HeaderValue::from_static("application/json")))
+}

@@ -1,0 +1,152 @@
+//! The reader's pages: index, article, tag, search. Public, so drafts do not exist here.
+//!
+//! Which article a slug means, and in which state, is asked of the database at each request; the rendered page comes
+//! from the cache under exactly that state. So a page can be missing from the cache, but never stale.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use hyper::{HeaderMap, StatusCode};
+
+use super::conditional::{self, Condition};
+use super::engine::Response;
+use super::problem::Problem;
+use super::request::Query;
+use crate::article::{ArticleStamp, ListQuery, Status, tag_key};
+use crate::service::ArticleService;
+use crate::sinks::cache::{PageCache, PageKey};
+use crate::sinks::render::{Renderer, SITE_CSS};
+use crate::sinks::search::{SearchError, SearchIndex};
+
+type Answer = Result<Response, Problem>;
+
+/// Articles on one page of a listing.
+const PER_PAGE: u32 = 20;
+/// No scripts, no foreign styles, no frames; images may come from anywhere, since posts show them.
+const POLICY: &str = "default-src 'none'; style-src 'self'; img-src * data:; media-src *; form-action 'self'; \
+    base-uri 'none'; frame-ancestors 'none'";
+/// Caches in between may keep a page but must ask each time; the entity tag makes that cheap.
+const REVALIDATE: HeaderValue = HeaderValue::from_static("no-cache");
+
+pub(super) struct Pages {
+    articles: ArticleService,
+    search: Arc<SearchIndex>,
+    cache: PageCache,
+    renderer: Renderer,
+    fingerprint: String,
+}
+
+impl Pages {
+    pub(super) fn new(
+        articles: ArticleService,
+        search: Arc<SearchIndex>,
+        cache: PageCache,
+        renderer: Renderer,
+    ) -> Self {
+        let fingerprint = renderer.fingerprint();
+        Self { articles, search, cache, renderer, fingerprint }
+    }
+
+    pub(super) fn article(&self, slug: &str, headers: &HeaderMap) -> Answer {
+        let found = self.articles.get(slug)?.filter(|article| article.status == Status::Published);
+        let Some(article) = found else { return Ok(self.not_found()) };
+        let tag = format!("\"{}.{}.{}.{}\"", article.id, article.version, article.updated_at, self.fingerprint);
+        let stamp = ArticleStamp::of(&article);
+        self.conditional(headers, &tag, || {
+            self.cache.get_or_render(&PageKey::Article(&stamp), || Ok(self.renderer.article(&article)))
+        })
+    }
+
+    pub(super) fn index(&self, query: &Query, headers: &HeaderMap) -> Answer {
+        let list = ListQuery { page: query.number("page", 1)?, limit: PER_PAGE, ..ListQuery::default() };
+        self.listing("index", &list, headers, |pages| {
+            let page = pages.articles.list(&list)?;
+            Ok(pages.renderer.index(&page, &pages.articles.tags()?))
+        })
+    }
+
+    pub(super) fn tag(&self, tag: &str, query: &Query, headers: &HeaderMap) -> Answer {
+        let key = tag_key(tag);
+        let Some(known) = self.articles.tags()?.into_iter().find(|known| known.tag == key) else {
+            return Ok(self.not_found());
+        };
+        let page = query.number("page", 1)?;
+        let list = ListQuery { page, limit: PER_PAGE, tag: Some(known.tag), ..ListQuery::default() };
+        self.listing(&format!("tag:{key}"), &list, headers, |pages| {
+            Ok(pages.renderer.tag(&known.label, &pages.articles.list(&list)?))
+        })
+    }
+
+    pub(super) fn search(&self, query: &Query) -> Answer {
+        let words = query.get("q")?.unwrap_or_default();
+        if words.trim().is_empty() {
+            return Ok(self.html(StatusCode::OK, self.renderer.search("", None)));
+        }
+        let (status, page) = match self.search.search(words, query.number("page", 1)?, PER_PAGE) {
+            Ok(found) => (StatusCode::OK, self.renderer.search(words, Some(&found))),
+            Err(error @ SearchError::InvalidQuery { .. }) => {
+                (StatusCode::BAD_REQUEST, self.renderer.error("Search", &error.to_string()))
+            }
+            Err(error) => (StatusCode::SERVICE_UNAVAILABLE, self.renderer.error("Search", &error.to_string())),
+        };
+        Ok(self.html(status, page))
+    }
+
+    pub(super) fn asset(&self, name: &str, headers: &HeaderMap) -> Answer {
+        if name != "site.css" {
+            return Ok(self.not_found());
+        }
+        let tag = format!("\"css.{}\"", self.fingerprint);
+        let css = || Ok(SITE_CSS.as_bytes().to_vec());
+        let response = self.conditional(headers, &tag, css)?;
+        Ok(response.header(CONTENT_TYPE, HeaderValue::from_static("text/css; charset=utf-8")))
+    }
+
+    pub(super) fn not_found(&self) -> Response {
+        self.html(StatusCode::NOT_FOUND, self.renderer.not_found())
+    }
+
+    fn listing(
+        &self,
+        name: &str,
+        list: &ListQuery,
+        headers: &HeaderMap,
+        render: impl FnOnce(&Self) -> Result<String, Problem>,
+    ) -> Answer {
+        // The version is read before the list: a change in between only means that a newer list is filed under an
+        // older version, which nobody asks for again.
+        let site = self.articles.repository().site_version()?.to_string();
+        let name = format!("{name}?page={}", list.page);
+        let tag = format!("\"{site}.{}.{}\"", list.page, self.fingerprint);
+        let key = PageKey::Listing { name: &name, site: &site };
+        self.conditional(headers, &tag, || self.cache.get_or_render(&key, || render(self)))
+    }
+
+    /// 304 for who has the page already, else the page with its tag.
+    fn conditional(&self, headers: &HeaderMap, tag: &str, page: impl FnOnce() -> Result<Vec<u8>, Problem>) -> Answer {
+        let known = Condition::if_none_match(headers)?.matches_weakly(tag);
+        let response =
+            if known { Response::new(StatusCode::NOT_MODIFIED, "") } else { self.html(StatusCode::OK, page()?) };
+        Ok(match conditional::header_value(tag) {
+            Some(value) => response.header(ETAG, value).header(CACHE_CONTROL, REVALIDATE),
+            None => response,
+        })
+    }
+
+    fn html(&self, status: StatusCode, page: impl Into<Bytes>) -> Response {
+        const HEADERS: [(HeaderName, &str); 5] = [
+            (CONTENT_TYPE, "text/html; charset=utf-8"),
+            (CONTENT_SECURITY_POLICY, POLICY),
+            (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+            (X_FRAME_OPTIONS, "DENY"),
+            (REFERRER_POLICY, "strict-origin-when-cross-origin"),
+        ];
+        HEADERS
+            .into_iter()
+            .fold(Response::new(status, page), |page, (name, value)| page.header(name, HeaderValue::from_static(value)))
+    }
+}

@@ -1,0 +1,159 @@
+//! What went wrong, as the API says it: `{"error":{"code","message","field"}}` with the right status.
+
+use std::time::Duration;
+
+use hyper::StatusCode;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use serde_json::json;
+
+use super::engine::{Refusal, Response};
+use crate::article::{ArticleError, RepositoryError};
+use crate::outbox::InsertError;
+use crate::queue::WriteError;
+use crate::sinks::search::SearchError;
+
+/// An error answer of the API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Problem {
+    /// The HTTP status, 400 or above.
+    pub status: StatusCode,
+    /// A stable name for programs, such as `slug_taken`.
+    pub code: &'static str,
+    /// For people: what happened and what to do.
+    pub message: String,
+    /// The field of the input at fault, if one is.
+    pub field: Option<String>,
+    /// When another try makes sense; sent as `Retry-After` in whole seconds, at least 1.
+    pub retry_after: Option<Duration>,
+    /// The methods that the path does have; sent as `Allow`.
+    pub allow: Option<&'static str>,
+}
+
+impl Problem {
+    /// A problem with this status, code and message.
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, code, message: message.into(), field: None, retry_after: None, allow: None }
+    }
+
+    /// The request is malformed: 400.
+    pub(super) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
+    }
+
+    /// A query parameter is wrong: 400.
+    pub(super) fn bad_parameter(name: &str, reason: impl std::fmt::Display) -> Self {
+        Self { field: Some(name.to_owned()), ..Self::bad_request(format!("query parameter {name} {reason}")) }
+    }
+
+    /// Nothing is there: 404.
+    pub(super) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", message)
+    }
+
+    /// The path exists, the method does not: 405.
+    pub(super) fn method_not_allowed(allow: &'static str) -> Self {
+        let message = format!("this path answers to {allow} only");
+        Self { allow: Some(allow), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message) }
+    }
+
+    /// The same as JSON.
+    pub(super) fn to_json(&self) -> serde_json::Value {
+        let mut error = json!({ "code": self.code, "message": self.message });
+        if let Some(field) = &self.field {
+            error["field"] = json!(field);
+        }
+        json!({ "error": error })
+    }
+}
+
+impl From<Problem> for Response {
+    fn from(problem: Problem) -> Self {
+        let body = problem.to_json().to_string();
+        let mut response =
+            Response::new(problem.status, body).header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(wait) = problem.retry_after {
+            response = response.header(RETRY_AFTER, HeaderValue::from(wait.as_secs().max(1)));
+        }
+        if let Some(allow) = problem.allow {
+            response = response.header(ALLOW, HeaderValue::from_static(allow));
+        }
+        response
+    }
+}
+
+/// The engine's own refusals, in the API's words.
+pub(super) fn refusal(refusal: &Refusal) -> Response {
+    let code = match refusal.status {
+        StatusCode::PAYLOAD_TOO_LARGE => "too_large",
+        StatusCode::REQUEST_TIMEOUT => "request_timeout",
+        StatusCode::SERVICE_UNAVAILABLE => "overloaded",
+        StatusCode::GATEWAY_TIMEOUT => "outcome_unknown",
+        StatusCode::INTERNAL_SERVER_ERROR => "internal",
+        _ => "bad_request",
+    };
+    let wait = refusal.retry_after.map(|seconds| Duration::from_secs(seconds.into()));
+    Problem { retry_after: wait, ..Problem::new(refusal.status, code, refusal.message) }.into()
+}
+
+impl From<WriteError> for Problem {
+    fn from(error: WriteError) -> Self {
+        let status = match &error {
+            WriteError::Article(error) => article_status(error),
+            WriteError::Saturated { .. } => StatusCode::TOO_MANY_REQUESTS,
+            WriteError::Unavailable(fault) if fault.is_full() => StatusCode::INSUFFICIENT_STORAGE,
+            WriteError::Stopped
+            | WriteError::DeadlineExceeded
+            | WriteError::Unavailable(_)
+            | WriteError::OutcomeUnknown(_) => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self {
+            status,
+            code: error.code(),
+            message: error.to_string(),
+            field: error.field().map(str::to_owned),
+            retry_after: error.retry_after(),
+            allow: None,
+        }
+    }
+}
+
+fn article_status(error: &ArticleError) -> StatusCode {
+    match error {
+        ArticleError::Invalid { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        ArticleError::SlugTaken { .. } | ArticleError::IdTaken { .. } => StatusCode::CONFLICT,
+        ArticleError::NotFound { .. } => StatusCode::NOT_FOUND,
+        ArticleError::Stale { .. } => StatusCode::PRECONDITION_FAILED,
+        ArticleError::TooMany { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        ArticleError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        ArticleError::Event(InsertError::Invalid { .. }) => StatusCode::UNPROCESSABLE_ENTITY,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+impl From<RepositoryError> for Problem {
+    fn from(error: RepositoryError) -> Self {
+        let message = error.to_string();
+        let field = error.field().map(str::to_owned);
+        let (status, wait) = match error.code() {
+            "invalid" => (StatusCode::BAD_REQUEST, None),
+            "internal" => (StatusCode::INTERNAL_SERVER_ERROR, None),
+            _ => (StatusCode::SERVICE_UNAVAILABLE, Some(Duration::from_secs(1))),
+        };
+        Self { field, retry_after: wait, ..Self::new(status, error.code(), message) }
+    }
+}
+
+impl From<SearchError> for Problem {
+    fn from(error: SearchError) -> Self {
+        let message = error.to_string();
+        match error {
+            SearchError::InvalidQuery { reason } => Self::bad_parameter("q", reason),
+            _ => Self {
+                retry_after: Some(Duration::from_secs(1)),
+                ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "search_unavailable", message)
+            },
+        }
+    }
+}

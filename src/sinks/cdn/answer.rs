@@ -1,0 +1,122 @@
+//! What an answer, or none, means for a purge.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::outbox::DispatchError;
+
+/// Longest wait that an answer can ask for.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(120);
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Purged, or not there to be purged.
+    Done,
+    /// The call was too large, or something in it was not liked.
+    Split(DispatchError),
+    /// The service refuses all of it, whatever is in it.
+    Refused(DispatchError),
+    /// Anything else.
+    Failed(DispatchError),
+}
+
+/// The status line decides. `detail` is what the service said; `now_ms` milliseconds since the Unix epoch.
+///
+/// | status | outcome |
+/// |---|---|
+/// | 2xx, 404, 410 | done |
+/// | 400, 413, 422 | split, down to one address; that one is `Poison` |
+/// | 401, 403, 3xx and every other 4xx | `Poison`: kept as a dead letter, to be replayed once the settings are mended |
+/// | 408, 429, 502, 503, 504 | `Unavailable`, for as long as `Retry-After` says, up to 120 s |
+/// | every other 5xx | `Retry` |
+pub(super) fn judge(status: u16, retry_after: Option<&str>, detail: &str, now_ms: i64) -> Verdict {
+    let reason = format!("the CDN answered {status}{}{detail}", if detail.is_empty() { "" } else { ": " });
+    match status {
+        200..=299 | 404 | 410 => Verdict::Done,
+        400 | 413 | 422 => Verdict::Split(DispatchError::Poison { reason }),
+        408 | 429 | 502..=504 => {
+            let retry_after = retry_after.and_then(|value| wait(value, now_ms));
+            Verdict::Failed(DispatchError::Unavailable { reason, retry_after })
+        }
+        500..=599 => Verdict::Failed(DispatchError::Retry { reason }),
+        _ => Verdict::Refused(DispatchError::Poison { reason }),
+    }
+}
+
+/// `Retry-After` in either form; `None` for what is neither.
+fn wait(value: &str, now_ms: i64) -> Option<Duration> {
+    let value = value.trim();
+    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+        // More digits than fit are a long time.
+        return Some(
+            value.parse().map_or(RETRY_AFTER_MAX, |seconds| Duration::from_secs(seconds).min(RETRY_AFTER_MAX)),
+        );
+    }
+    let until: SystemTime = httpdate::parse_http_date(value).ok()?;
+    let until = until.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = Duration::from_millis(u64::try_from(now_ms).unwrap_or(0));
+    Some(until.saturating_sub(now).min(RETRY_AFTER_MAX))
+}
+
+/// What a call without an answer means: the way is blocked, except where the request itself cannot be made.
+pub(super) fn transport_failure(error: &ureq::Error) -> DispatchError {
+    let reason = format!("the CDN cannot be reached: {error}");
+    match error {
+        ureq::Error::Http(_) | ureq::Error::BadUri(_) | ureq::Error::InvalidProxyUrl => {
+            DispatchError::Poison { reason }
+        }
+        _ => DispatchError::unavailable(reason),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_in_seconds_and_as_a_date_within_its_cap() {
+        let seconds = |n| Some(Duration::from_secs(n));
+        // 6 November 1994, 08:49:37 UTC.
+        let now = 784_111_777_000;
+        for (value, expected) in [
+            ("2", seconds(2)),
+            (" 2 ", seconds(2)),
+            ("0", seconds(0)),
+            ("99999", seconds(120)),
+            ("99999999999999999999999999", seconds(120)),
+            ("Sun, 06 Nov 1994 08:49:47 GMT", seconds(10)),
+            ("Sun, 06 Nov 1994 08:49:00 GMT", seconds(0)),
+            ("Fri, 31 Dec 9999 23:59:59 GMT", seconds(120)),
+            ("-1", None),
+            ("1.5", None),
+            ("soon", None),
+            ("", None),
+        ] {
+            assert_eq!(wait(value, now), expected, "{value:?}");
+        }
+        assert_eq!(wait("Sun, 06 Nov 1994 08:49:47 GMT", i64::MIN), seconds(120));
+    }
+
+    #[test]
+    fn case_c53_each_status_has_its_meaning() {
+        for status in [200, 202, 204, 404, 410] {
+            assert_eq!(judge(status, None, "", 0), Verdict::Done, "{status}");
+        }
+        for status in [400, 413, 422] {
+            assert!(matches!(judge(status, None, "", 0), Verdict::Split(DispatchError::Poison { .. })), "{status}");
+        }
+        for status in [301, 302, 307, 308, 401, 402, 403, 405, 409, 418, 451, 999] {
+            assert!(matches!(judge(status, None, "", 0), Verdict::Refused(DispatchError::Poison { .. })), "{status}");
+        }
+        for status in [408, 429, 502, 503, 504] {
+            let expected = Some(Duration::from_secs(7));
+            match judge(status, Some("7"), "", 0) {
+                Verdict::Failed(DispatchError::Unavailable { retry_after, .. }) => assert_eq!(retry_after, expected),
+                other => panic!("{status}: {other:?}"),
+            }
+        }
+        for status in [500, 501, 507, 520, 599] {
+            assert!(matches!(judge(status, None, "", 0), Verdict::Failed(DispatchError::Retry { .. })), "{status}");
+        }
+    }
+}

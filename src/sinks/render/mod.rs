@@ -1,0 +1,18 @@
+//! Articles as pages: Markdown into safe HTML, and the site's pages around it.
+//!
+//! Pages are whole HTML5 documents without scripts and inline styles; all they refer to is the style sheet [`SITE_CSS`], to be
+//! served at [`SITE_CSS_PATH`]. Every value goes through [`escape`](super::escape); article texts go through a sanitiser.
+//! The same input gives the same bytes, so a page can be cached by its article's version.
+
+mod date;
+mod layout;
+mod markdown;
+mod pages;
+
+pub use markdown::{Rendered, markdown};
+pub use pages::{Renderer, SiteInfo};
+
+/// The style sheet of all pages: light and dark, from phone to desktop.
+pub const SITE_CSS: &str = include_str!("site.css");
+/// Where the pages expect it.
+pub const SITE_CSS_PATH: &str = "/assets/site.css";

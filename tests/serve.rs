@@ -1,0 +1,183 @@
+//! `serve` from outside: start, signals, exit codes, and an import beside it.
+#![cfg(all(unix, feature = "server", feature = "cli"))]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use vayu_articles::rusqlite::{Connection, OpenFlags};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// A running `serve` on a free port.
+struct Server {
+    child: Option<Child>,
+    out: BufReader<ChildStdout>,
+    url: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Server {
+    fn start(dir: &Path, args: &[&str]) -> Self {
+        let mut child = program(dir)
+            .args(["serve", "--addr", "127.0.0.1:0"])
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let mut out = BufReader::new(child.stdout.take().expect("piped"));
+        let mut printed = String::new();
+        let url = loop {
+            let mut line = String::new();
+            if out.read_line(&mut line).expect("readable") == 0 {
+                let ended = child.wait_with_output().expect("ended");
+                panic!("ended without an address: {printed}{}", String::from_utf8_lossy(&ended.stderr));
+            }
+            printed.push_str(&line);
+            if let Some((_, rest)) = line.split_once("serves ") {
+                break rest.split_whitespace().next().expect("an address").to_owned();
+            }
+        };
+        Self { child: Some(child), out, url }
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.as_ref().expect("runs").id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &id]).status().expect("kill runs");
+        assert!(sent.success());
+    }
+
+    /// Waits for the end; exit code, rest of stdout, stderr.
+    fn end(mut self) -> (Option<i32>, String, String) {
+        let mut child = self.child.take().expect("runs");
+        let deadline = Instant::now() + SOON;
+        // Little is printed at a stop, so the pipes cannot fill up meanwhile.
+        while child.try_wait().expect("child").is_none() {
+            if Instant::now() > deadline {
+                child.kill().expect("killed");
+                panic!("still running {SOON:?} after the signal");
+            }
+            std::thread::yield_now();
+        }
+        let mut printed = String::new();
+        self.out.read_to_string(&mut printed).expect("UTF-8");
+        let Output { status, stderr, .. } = child.wait_with_output().expect("ended");
+        (status.code(), printed, String::from_utf8(stderr).expect("UTF-8"))
+    }
+}
+
+fn program(dir: &Path) -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("vayu-articles"));
+    for name in ["VAYU_LOG", "VAYU_ADDR", "VAYU_CDN", "VAYU_SITE", "VAYU_CDN_TOKEN"] {
+        command.env_remove(name);
+    }
+    command.env("VAYU_DATA", dir.join("data")).stdin(Stdio::null());
+    command
+}
+
+fn posts(dir: &Path, count: usize) -> String {
+    let folder = dir.join("posts");
+    fs::create_dir_all(&folder).expect("create");
+    for i in 0..count {
+        fs::write(folder.join(format!("{i}.md")), format!("---\ntitle: Post {i}\n---\nAbout heron {i}."))
+            .expect("write");
+    }
+    folder.to_str().expect("UTF-8").to_owned()
+}
+
+fn count(dir: &Path, sql: &str) -> i64 {
+    let db = Connection::open_with_flags(dir.join("data/articles.db"), OpenFlags::SQLITE_OPEN_READ_ONLY);
+    db.and_then(|db| db.query_row(sql, [], |row| row.get(0))).expect(sql)
+}
+
+#[test]
+fn each_stop_signal_ends_the_services_in_reverse_with_exit_code_0() {
+    for signal in ["INT", "TERM"] {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let server = Server::start(dir.path(), &[]);
+        assert!(server.url.starts_with("http://127.0.0.1:"), "{}", server.url);
+        server.signal(signal);
+        let (code, _, log) = server.end();
+        assert_eq!(code, Some(0), "{signal}: {log}");
+        let stops: Vec<&str> =
+            log.lines().filter(|line| line.contains("stopped") || line.contains("phase=stop")).collect();
+        let at = |service: &str| {
+            let mark = format!("service={service} ");
+            stops
+                .iter()
+                .position(|line| format!("{line} ").contains(&mark))
+                .unwrap_or_else(|| panic!("{service}: {log}"))
+        };
+        let order = [at("http"), at("relay"), at("queue-writer"), at("storage")];
+        assert!(order.is_sorted(), "{signal}: {order:?}\n{log}");
+        assert_eq!(count(dir.path(), "SELECT count(*) FROM lanes WHERE owner IS NOT NULL"), 0);
+    }
+}
+
+#[test]
+fn an_empty_database_is_seeded_once() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let folder = posts(dir.path(), 3);
+    for _ in 0..2 {
+        let server = Server::start(dir.path(), &["--seed", &folder]);
+        server.signal("TERM");
+        let (code, _, log) = server.end();
+        assert_eq!(code, Some(0), "{log}");
+        posts(dir.path(), 5);
+    }
+    assert_eq!(count(dir.path(), "SELECT count(*) FROM articles"), 3, "the second start finds a database in use");
+}
+
+#[test]
+fn a_seed_that_is_not_there_or_a_port_in_use_ends_with_exit_code_1_and_says_why() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let missing =
+        program(dir.path()).args(["serve", "--addr", "127.0.0.1:0", "--seed", "none"]).output().expect("runs");
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("none"));
+    assert!(!dir.path().join("data").exists(), "nothing is done before the settings are checked");
+
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let addr = taken.local_addr().expect("address").to_string();
+    let output = program(dir.path()).args(["serve", "--addr", &addr]).output().expect("runs");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains(&addr), "{error}");
+    assert_eq!(count(dir.path(), "SELECT count(*) FROM lanes WHERE owner IS NOT NULL"), 0, "the start was rolled back");
+}
+
+#[test]
+fn an_import_beside_a_running_serve_leaves_the_delivery_to_it() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let folder = posts(dir.path(), 20);
+    let server = Server::start(dir.path(), &[]);
+    let owner = "SELECT count(DISTINCT owner) FROM lanes WHERE owner IS NOT NULL";
+    let deadline = Instant::now() + SOON;
+    while count(dir.path(), owner) == 0 && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    let output = program(dir.path()).args(["import", &folder]).output().expect("runs");
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("20 created"));
+    assert_eq!(count(dir.path(), owner), 1, "the server still owns its lanes");
+    let behind = "SELECT count(*) FROM lanes WHERE cursor < (SELECT max(id) FROM event_outbox)";
+    while count(dir.path(), behind) > 0 && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    assert_eq!(count(dir.path(), behind), 0, "the server delivers what another process committed");
+    server.signal("TERM");
+    assert_eq!(server.end().0, Some(0));
+    let found = program(dir.path()).args(["search", "heron", "--limit", "50"]).output().expect("runs");
+    assert_eq!(String::from_utf8_lossy(&found.stdout).lines().count(), 20);
+}
