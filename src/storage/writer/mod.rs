@@ -53,7 +53,8 @@ impl QueueWriter {
     /// `f` may run more than once (a neighbour in its group failed), so it is pure but for the database: ids and times
     /// are made before. It must not run DDL, COMMIT, ROLLBACK, SAVEPOINT, ATTACH or a PRAGMA that changes settings.
     /// Finding conflicts before the first write (`INSERT … ON CONFLICT DO NOTHING`, `UPDATE … WHERE version = ?`) keeps
-    /// the group's other tasks from being run twice.
+    /// the group's other tasks from being run twice. A constraint that is checked at COMMIT (a deferred foreign key) is
+    /// checked for the group as a whole; if it is violated, each task gets a transaction of its own.
     ///
     /// # Errors
     /// [`TransactError`]; all but [`TransactError::OutcomeUnknown`] mean that nothing was written.
