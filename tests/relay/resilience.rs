@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use vayu_articles::outbox::{
-    self, DispatchError, Event, EventFilter, ExceptionState, Handler, NewEvent, Relay, RelayOptions, Retention,
+    self, DispatchError, DispatchFn, Event, EventFilter, ExceptionState, Handler, NewEvent, Relay, RelayOptions, Retention,
 };
 use vayu_articles::storage::Database;
 
@@ -55,7 +55,7 @@ fn a_relay_that_is_dropped_without_a_stop_ends_its_lanes_and_frees_them() {
 }
 
 /// Calls a closure for events of one type.
-struct Of(&'static str, Box<dyn Fn(&Event) -> Result<(), DispatchError> + Send + Sync>);
+struct Of(&'static str, Box<DispatchFn>);
 
 impl Handler for Of {
     fn handle(&self, event: &Event) -> Result<(), DispatchError> {
@@ -90,26 +90,27 @@ fn g08_an_event_that_waits_for_a_suspect_is_not_named_and_so_not_blamed() {
     let named = Arc::new(Mutex::new(None));
     let first = {
         let (relay, named, database) = (relay.clone(), named.clone(), site.database.clone());
-        Of("a", Box::new(move |_| {
-            let relay = relay.wait();
-            insert_of(&database, "b");
-            // It polls every 200 ms: a pass that is older has come to the event and waits.
-            wait_until("the other lane waits", || {
-                relay.status()[1].last_pass.is_some_and(|age| age > Duration::from_millis(700))
-            });
-            let running = database.read(|connection| {
-                connection.query_row("SELECT running_id FROM lanes WHERE handler = 'second'", [], |row| row.get::<_, Option<i64>>(0))
-            });
-            *named.lock().unwrap() = Some(running.unwrap());
-            Ok(())
-        }))
+        Of(
+            "a",
+            Box::new(move |_| {
+                let relay = relay.wait();
+                insert_of(&database, "b");
+                // It polls every 200 ms: a pass that is older has come to the event and waits.
+                wait_until("the other lane waits", || {
+                    relay.status()[1].last_pass.is_some_and(|age| age > Duration::from_millis(700))
+                });
+                let running = database.read(|connection| {
+                    connection.query_row("SELECT running_id FROM lanes WHERE handler = 'second'", [], |row| {
+                        row.get::<_, Option<i64>>(0)
+                    })
+                });
+                *named.lock().unwrap() = Some(running.unwrap());
+                Ok(())
+            }),
+        )
     };
-    let started = site
-        .relay()
-        .handler("first", first)
-        .handler("second", Of("b", Box::new(|_| Ok(()))))
-        .start()
-        .unwrap();
+    let started =
+        site.relay().handler("first", first).handler("second", Of("b", Box::new(|_| Ok(())))).start().unwrap();
     relay.set(started.clone()).unwrap();
     drain(&started);
     assert_eq!(*named.lock().unwrap(), Some(None), "named while it did not run");
