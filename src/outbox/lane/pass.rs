@@ -541,9 +541,8 @@ impl Lane {
         let called = call::call(self.handler.as_ref(), &self.board, event);
         if let Turn::Alone(_) = turn {
             // Its name goes before others run. If that fails the outcome still counts; it is written later.
-            match self.settle(None) {
-                Err(Interrupt::Lost) => return Err(Interrupt::Lost),
-                Ok(()) | Err(_) => {}
+            if let Err(Interrupt::Lost) = self.settle(None) {
+                return Err(Interrupt::Lost);
             }
         }
         drop(turn);
