@@ -52,17 +52,17 @@ pub(super) fn run(data: &Path, args: &ImportArgs) -> Result<u8, CliError> {
     let app = App::open(&dir)?;
     let imported = import(&app, &source).and_then(|report| Ok((report, deliver(&app, cdn)?)));
     app.close()?;
-    let (report, delivered) = imported?;
+    let (report, undelivered) = imported?;
     let mut out = Output::new();
     out.line(&report.to_string())?;
     out.flush()?;
-    if !delivered {
-        eprintln!("not every event is delivered yet: see `outbox stats`; `serve` goes on with them");
+    for lane in undelivered {
+        eprintln!("not everything is delivered yet by {lane}; `serve`, or the next import, goes on with it");
     }
     Ok(if report.failed == 0 { exit::OK } else { exit::FAILED })
 }
 
-fn deliver(app: &App, cdn: Option<CdnPurge>) -> Result<bool, CliError> {
+fn deliver(app: &App, cdn: Option<CdnPurge>) -> Result<Vec<String>, CliError> {
     Delivery::new(app, app.pages()?, cdn)?.drain()
 }
 

@@ -16,7 +16,7 @@ use super::conditional::{self, Condition};
 use super::engine::Response;
 use super::problem::Problem;
 use super::request::Query;
-use crate::article::{ArticleStamp, ListQuery, Status, tag_key};
+use crate::article::{ArticleStamp, Kind, ListQuery, Status, tag_key};
 use crate::service::ArticleService;
 use crate::sinks::cache::{PageCache, PageKey};
 use crate::sinks::render::{Renderer, SITE_CSS};
@@ -62,7 +62,9 @@ impl Pages {
     }
 
     pub(super) fn index(&self, query: &Query, headers: &HeaderMap) -> Answer {
-        let list = ListQuery { page: query.number("page", 1)?, limit: PER_PAGE, ..ListQuery::default() };
+        // Standing pages have no place among what is new.
+        let kind = Some(Kind::Post);
+        let list = ListQuery { page: query.number("page", 1)?, limit: PER_PAGE, kind, ..ListQuery::default() };
         self.listing("index", &list, headers, |pages| {
             let page = pages.articles.list(&list)?;
             Ok(pages.renderer.index(&page, &pages.articles.tags()?))

@@ -114,6 +114,7 @@ pub struct Scripted {
     script: Mutex<HashMap<i64, VecDeque<Step>>>,
     calls: Mutex<Vec<Call>>,
     called: Condvar,
+    batches: Mutex<Vec<usize>>,
     pub on_dead_letter: OnDeadLetter,
     pub batch: usize,
 }
@@ -166,6 +167,11 @@ impl Scripted {
         self.calls().iter().map(|call| call.id).collect()
     }
 
+    /// Sizes of the batches it was handed.
+    pub fn batches(&self) -> Vec<usize> {
+        self.batches.lock().unwrap().clone()
+    }
+
     pub fn wait_calls(&self, count: usize) -> Vec<Call> {
         let calls = self.calls.lock().unwrap();
         let (calls, timeout) = self.called.wait_timeout_while(calls, LONG, |calls| calls.len() < count).unwrap();
@@ -202,6 +208,11 @@ impl Scripted {
 impl Handler for Scripted {
     fn handle(&self, event: &Event) -> Result<(), DispatchError> {
         self.act(event)
+    }
+
+    fn handle_batch(&self, events: &[Event]) -> Result<(), DispatchError> {
+        self.batches.lock().unwrap().push(events.len());
+        events.iter().try_for_each(|event| self.act(event))
     }
 
     fn on_dead_letter(&self) -> OnDeadLetter {

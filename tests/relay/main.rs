@@ -5,4 +5,5 @@ mod exceptions;
 mod harness;
 mod outages;
 mod ownership;
+mod resilience;
 mod retention;

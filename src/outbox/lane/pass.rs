@@ -8,8 +8,8 @@ use super::take::{self, LaneRow};
 use super::{Interrupt, Lane, LaneState, orphans};
 use crate::outbox::dispatch::{LaneStart, OnDeadLetter};
 use crate::outbox::flush::{Change, Verdict};
-use crate::outbox::log::{self, BatchLimits, Body, Exception, LogRow};
 use crate::outbox::gate::{self, AlonePass, Pass};
+use crate::outbox::log::{self, BatchLimits, Body, Exception, LogRow};
 use crate::outbox::policy::millis;
 use crate::outbox::{Event, sql};
 
