@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use vayu_articles::outbox::{
-    self, DispatchError, DispatchFn, Event, EventFilter, ExceptionState, Handler, NewEvent, Relay, RelayOptions, Retention,
+    self, DispatchError, DispatchFn, Event, EventFilter, ExceptionState, Handler, NewEvent, Relay, RelayOptions,
+    Retention,
 };
 use vayu_articles::storage::Database;
 

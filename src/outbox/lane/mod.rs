@@ -9,6 +9,8 @@ mod pass;
 mod progress;
 mod status;
 mod take;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
