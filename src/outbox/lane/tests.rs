@@ -35,10 +35,10 @@ enum Outcome {
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// An event of this key; 0 is no key.
-    Commit(u8),
-    /// What the handler will do with an event, once.
-    Script(usize, Outcome),
+    /// So many events of this key; 0 is no key.
+    Commit(u8, usize),
+    /// What the handler will do with one of the newest events.
+    Script(usize, Vec<Outcome>),
     Pass,
     /// The process dies between two calls.
     Crash,
@@ -56,6 +56,8 @@ enum Step {
 struct Model {
     keys: BTreeMap<i64, Option<String>>,
     done: BTreeSet<i64>,
+    /// Done, and neither a death nor a replay since: nothing excuses another run.
+    finished: BTreeSet<i64>,
     /// Failed calls since the last replay, and what was called hopeless.
     failed: HashMap<i64, u32>,
     dead: BTreeSet<i64>,
@@ -80,11 +82,13 @@ impl Handler for Modelled {
         if model.outage {
             return Err(DispatchError::unavailable("all is down"));
         }
+        self.check_call(&mut model, event.id);
         let deaths_before = model.deaths_in_a_row.remove(&event.id).unwrap_or(0);
         match model.script.get_mut(&event.id).and_then(VecDeque::pop_front) {
             None => {
                 self.check_order(&mut model, event);
                 model.done.insert(event.id);
+                model.finished.insert(event.id);
                 Ok(())
             }
             Some(outcome @ (Outcome::Fail | Outcome::Panic)) => {
@@ -136,6 +140,17 @@ impl Handler for Modelled {
 }
 
 impl Modelled {
+    /// What is closed or parked does not run, and nothing runs twice without a reason.
+    fn check_call(&self, model: &mut Model, id: i64) {
+        if model.finished.contains(&id) {
+            model.breaches.push(format!("{id} runs again though nobody died"));
+        }
+        let state = state_of(&self.database, id);
+        if let Some("dead_letter" | "parked" | "discarded" | "done") = state.as_deref() {
+            model.breaches.push(format!("{id} runs though it is {state:?}"));
+        }
+    }
+
     /// G5: whatever is earlier of its key is done, or given up and passed over.
     fn check_order(&self, model: &mut Model, event: &Event) {
         let Some(key) = &event.key else { return };
@@ -232,10 +247,10 @@ impl World {
 
     fn take(&mut self, step: &Step) {
         match step {
-            Step::Commit(key) => self.commit(*key),
-            Step::Script(which, outcome) => {
+            Step::Commit(key, count) => (0..*count).for_each(|_| self.commit(*key)),
+            Step::Script(which, outcomes) => {
                 if let Some(id) = self.event(*which) {
-                    self.model.lock().unwrap().script.entry(id).or_default().push_back(*outcome);
+                    self.model.lock().unwrap().script.entry(id).or_default().extend(outcomes);
                 }
             }
             Step::Pass => drop(self.pass()),
@@ -258,10 +273,9 @@ impl World {
         }
     }
 
+    /// One of the newest events: there is to be more than one act on one event.
     fn event(&self, which: usize) -> Option<i64> {
-        let model = self.model.lock().unwrap();
-        let count = model.keys.len();
-        (count > 0).then(|| *model.keys.keys().nth(which % count).unwrap())
+        self.model.lock().unwrap().keys.keys().rev().nth(which).copied()
     }
 
     fn commit(&self, key: u8) {
@@ -283,6 +297,7 @@ impl World {
             let mut model = self.model.lock().unwrap();
             model.failed.remove(&id);
             model.deaths_in_a_row.remove(&id);
+            model.finished.remove(&id);
             model.dead.remove(&id);
         }
     }
@@ -320,6 +335,7 @@ impl World {
         // What was not written is forgotten by the relay, so the model must not count on it.
         let mut model = self.model.lock().unwrap();
         model.dead.clear();
+        model.finished.clear();
         model.failed.clear();
         for (id, attempts) in self.attempts() {
             model.failed.insert(id, attempts);
@@ -429,14 +445,20 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Outcome::Panic),
         3 => Just(Outcome::Die),
     ];
+    let outcomes = prop::collection::vec(outcome, 1..6);
+    // The same again: what is given up, or condemned.
+    let stubborn = (prop_oneof![Just(Outcome::Fail), Just(Outcome::Die)], 3..6_usize)
+        .prop_map(|(outcome, times)| vec![outcome; times]);
+    let clock = prop_oneof![6 => Just(121_i64), 2 => Just(5), 1 => Just(-3_600), 1 => -200..200_i64];
+    let newest = 0..6_usize;
     let step = prop_oneof![
-        10 => (0..4_u8).prop_map(Step::Commit),
-        8 => (any::<usize>(), outcome).prop_map(|(which, outcome)| Step::Script(which, outcome)),
-        14 => Just(Step::Pass),
+        6 => (0..3_u8, 1..5_usize).prop_map(|(key, count)| Step::Commit(key, count)),
+        8 => (newest.clone(), prop_oneof![outcomes, stubborn]).prop_map(|(which, all)| Step::Script(which, all)),
+        16 => Just(Step::Pass),
         3 => Just(Step::Crash),
         1 => Just(Step::Restart),
-        4 => prop_oneof![Just(5_i64), Just(10), Just(121), Just(-3_600), -200..200_i64].prop_map(Step::Clock),
-        4 => (any::<usize>(), any::<bool>()).prop_map(|(which, force)| Step::Replay(which, force)),
+        7 => clock.prop_map(Step::Clock),
+        4 => (newest, any::<bool>()).prop_map(|(which, force)| Step::Replay(which, force)),
         1 => any::<bool>().prop_map(Step::Hold),
         2 => any::<bool>().prop_map(Step::Outage),
         1 => Just(Step::Prune),
