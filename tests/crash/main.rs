@@ -72,7 +72,7 @@ impl Run<'_> {
         let acked_before = self.acked();
         let mut first = self.start(4);
         let mut second = two.then(|| self.start(2));
-        self.count_takeovers();
+        self.count_takeovers(&mut first);
         if killer {
             self.planted_killer(&mut first);
         }
@@ -97,9 +97,9 @@ impl Run<'_> {
                 None
             }
         };
-        if let Some(survivor) = survivor {
+        if let Some(mut survivor) = survivor {
             self.tally.two_process_rounds += 1;
-            self.count_takeovers();
+            self.count_takeovers(&mut survivor);
             self.end(survivor, in_handler);
         }
     }
@@ -131,13 +131,13 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until every lane has an owner that is not the one known to be dead.
-    fn count_takeovers(&mut self) {
+    /// Waits until every lane has a living owner, or the process that should own them has died again.
+    fn count_takeovers(&mut self, process: &mut Process) {
         let before = std::mem::take(&mut self.owners);
         wait_until("every lane has a living owner", || {
             self.owners = site::owners(self.folder);
             let alive = |owner: &String| site::is_alive(self.folder, owner);
-            HANDLERS.iter().all(|handler| self.owners.get(*handler).is_some_and(alive))
+            HANDLERS.iter().all(|handler| self.owners.get(*handler).is_some_and(alive)) || process.has_died()
         });
         let taken = self.owners.iter().filter(|(handler, owner)| before.get(*handler).is_some_and(|was| was != *owner));
         self.tally.takeovers += taken.count();
@@ -161,7 +161,7 @@ impl Run<'_> {
             assert!(deaths <= KILLER_DEATHS_MAX, "a killer is not given up after {deaths} deaths");
             self.killed_ns.insert(process.id(), site::last_sign_of_life(self.folder, process.id()));
             *process = self.start(4);
-            self.count_takeovers();
+            self.count_takeovers(process);
         }
     }
 
@@ -188,7 +188,7 @@ impl Run<'_> {
     /// The last process delivers what is left and stops in good order.
     fn drain(&mut self) {
         let mut last = self.start(0);
-        self.count_takeovers();
+        self.count_takeovers(&mut last);
         wait_until("nothing is open", || site::is_drained(self.folder));
         last.order("stop");
         assert!(last.wait_for("stopped", LONG), "the last process did not stop in good order");

@@ -93,6 +93,10 @@ impl Lane {
             let log = self.read_log_anew()?;
             self.run_log(log)?;
         }
+        if self.named {
+            // What has finished must not be blamed for what happens next.
+            self.settle(None)?;
+        }
         self.flush_if_due(Instant::now())?;
         Ok(worked)
     }
