@@ -10,7 +10,7 @@ use super::app::App;
 use super::delivery::Delivery;
 use super::front_matter::{self, Document};
 use super::markdown_files::{self, Found, MarkdownFile};
-use super::output::Output;
+use super::output::{Output, printable};
 use super::settings::{self, DataDir};
 use super::{CliError, ImportArgs, exit};
 use crate::article::{Applied, Kept, NewArticle};
@@ -70,7 +70,7 @@ fn deliver(app: &App, cdn: Option<CdnPurge>) -> Result<Vec<String>, CliError> {
 pub(super) fn import(app: &App, source: &Source) -> Result<Report, CliError> {
     let context = WriteContext::default();
     source
-        .store(|items| app.articles.import_bulk(items, &context), |line| eprintln!("{line}"))
+        .store(|items| app.articles.import_bulk(items, &context), |line| eprintln!("{}", printable(line)))
         .map_err(|error| CliError::failed(format!("{error}; what came before is stored, import again to go on")))
 }
 

@@ -207,8 +207,7 @@ impl World {
     fn new(sizes: Sizes) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new(START_MS));
-        let mut options = Options::default();
-        options.clock = clock.clone();
+        let options = Options { clock: clock.clone(), ..Options::default() };
         let database = Database::open(folder.path().join("a.db"), &[outbox::COMPONENT], options).unwrap();
         let mut world =
             Self { database, clock, sizes, model: Arc::default(), lane: None, serving: false, _folder: folder };
@@ -220,10 +219,12 @@ impl World {
     fn new_lane(&self) -> Lane {
         let path = self.database.canonical_path().unwrap();
         let sizes = &self.sizes;
-        let mut options = RelayOptions::default();
-        options.batch_events = sizes.batch_events;
-        options.run_ahead = sizes.run_ahead;
-        options.flush_after = if sizes.flush_at_once { Duration::ZERO } else { Duration::MAX };
+        let options = RelayOptions {
+            batch_events: sizes.batch_events,
+            run_ahead: sizes.run_ahead,
+            flush_after: if sizes.flush_at_once { Duration::ZERO } else { Duration::MAX },
+            ..RelayOptions::default()
+        };
         let handler = Arc::new(Modelled {
             database: self.database.clone(),
             model: self.model.clone(),
@@ -266,8 +267,7 @@ impl World {
             Step::Hold(held) => self.sql(&format!("UPDATE lanes SET held = {}", u8::from(*held))),
             Step::Outage(outage) => self.model.lock().unwrap().outage = *outage,
             Step::Prune => {
-                let mut retention = Retention::default();
-                retention.keep = Duration::ZERO;
+                let retention = Retention { keep: Duration::ZERO, ..Retention::default() };
                 outbox::prune(&self.database, &retention, 0, || false).unwrap();
             }
         }
