@@ -486,6 +486,32 @@ fn config() -> ProptestConfig {
     if asked { config } else { ProptestConfig { cases: 48, ..config } }
 }
 
+#[test]
+fn g8_an_event_that_had_finished_is_not_blamed_for_a_death_after_it() {
+    let sizes = Sizes { batch_events: 512, run_ahead: 2_048, flush_at_once: false, handler_batch: 1, park: false };
+    let mut world = World::new(sizes);
+    let dies = || Step::Script(0, vec![Outcome::Die; 2]);
+    // It runs well while the lane single-steps; then the process dies, idle. The script would kill twice more.
+    let steps = [
+        Step::Pass,
+        Step::Crash,
+        Step::Commit(1, 1),
+        Step::Pass,
+        Step::Pass,
+        Step::Crash,
+        dies(),
+        Step::Pass,
+        Step::Pass,
+    ];
+    for step in steps.into_iter().chain(vec![Step::Pass; 3]) {
+        world.take(&step);
+        world.check();
+    }
+    world.settle();
+    world.check_end();
+    assert_eq!(state_of(&world.database, 1), None, "finished and written: it does not even run again");
+}
+
 proptest! {
     #![proptest_config(config())]
 
