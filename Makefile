@@ -26,11 +26,11 @@ crash:
 
 # The speed figures in under a minute, one `name value unit` a line.
 bench:
-	@$(CARGO) bench --locked
+	@$(CARGO) bench --locked --bench speed
 
 # The same with the large sizes.
 bench-full:
-	@VAYU_BENCH=full $(CARGO) bench --locked
+	@VAYU_BENCH=full $(CARGO) bench --locked --bench speed
 
 lint:
 	$(CARGO) fmt --check

@@ -5,6 +5,7 @@ use std::process::Output;
 
 use assert_cmd::Command;
 use tempfile::TempDir;
+use vayu_articles::rusqlite::Connection;
 
 const COMMANDS: &[&[&str]] = &[
     &[],
@@ -174,4 +175,46 @@ fn a_reader_that_goes_away_is_no_panic() {
     drop(child.stdout.take());
     let output = child.wait_with_output().expect("ends");
     assert!(!text(&output.stderr).contains("panicked"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_dead_letter_is_listed_shown_and_replayed() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    std::fs::write(dir.path().join("a.md"), "# T\n\nText").expect("write");
+    let import = || assert_eq!(run(&dir, &["import", "a.md"]).status.code(), Some(0));
+    import();
+    let db = Connection::open(dir.path().join("data/articles.db")).expect("database");
+    let insert =
+        "INSERT INTO event_outbox (event_type, event_key, payload) VALUES ('article.updated.v1', 'k', '{\"no\": 1}')";
+    db.execute(insert, []).expect("a foreign writer's event");
+    let id = db.last_insert_rowid().to_string();
+    import();
+    let list = text(&run(&dir, &["outbox", "list", "--handler", "search"]).stdout);
+    assert!(list.lines().any(|line| line.starts_with(&format!("search   {id} "))), "{list}");
+    let next = text(&run(&dir, &["outbox", "list", "--handler", "search", "--after", &id]).stdout);
+    assert_eq!(next.lines().count(), 1, "{next}");
+    let shown = text(&run(&dir, &["outbox", "show", &id]).stdout);
+    assert!(
+        shown.contains("article.updated.v1") && shown.contains("dead_letter") && shown.contains("poison"),
+        "{shown}"
+    );
+    let stats = text(&run(&dir, &["outbox", "stats"]).stdout);
+    assert!(stats.contains(&format!("newest event {id}")), "{stats}");
+
+    let replayed = run(&dir, &["outbox", "replay", "search", &id]);
+    assert_eq!(replayed.status.code(), Some(0), "{}", text(&replayed.stderr));
+    let twice = run(&dir, &["outbox", "replay", "search", &id]);
+    assert_eq!(twice.status.code(), Some(1), "due already");
+    import();
+    let again = text(&run(&dir, &["outbox", "show", &id]).stdout);
+    assert!(again.contains("replays: 1"), "{again}");
+    let all = text(&run(&dir, &["outbox", "replay", "search", "--all"]).stdout);
+    assert!(all.starts_with("search: due again: 1"), "{all}");
+    import();
+    assert_eq!(run(&dir, &["outbox", "replay", "search", &id]).status.code(), Some(0));
+    import();
+    let refused = run(&dir, &["outbox", "replay", "search", &id]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("--force"), "{}", text(&refused.stderr));
+    assert_eq!(run(&dir, &["outbox", "replay", "search", &id, "--force"]).status.code(), Some(0));
 }

@@ -47,7 +47,10 @@ impl Site {
 
     fn command(&self) -> Command {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("vayu-articles"));
-        command.env_remove("VAYU_LOG").arg("--data").arg(self.data()).stdin(Stdio::null());
+        for name in ["VAYU_LOG", "VAYU_CDN", "VAYU_SITE", "VAYU_CDN_TOKEN"] {
+            command.env_remove(name);
+        }
+        command.arg("--data").arg(self.data()).stdin(Stdio::null());
         command
     }
 
@@ -348,6 +351,26 @@ fn the_events_are_delivered_before_the_import_ends() {
     assert_eq!(site.count("SELECT count(*) FROM lanes WHERE owner IS NOT NULL"), 0, "lanes are given up");
     let found = site.command().args(["search", "zebra", "--limit", "100"]).output().expect("runs");
     assert_eq!(String::from_utf8(found.stdout).expect("UTF-8").lines().count(), 100);
+}
+
+#[test]
+fn a_handler_that_is_down_is_named_and_does_not_hold_the_import_up() {
+    let site = Site::new();
+    site.put("a.md", "---\ntitle: A\n---\nText");
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let endpoint = format!("http://{closed}/purge");
+    let output = site
+        .command()
+        .args(["import", "--cdn", &endpoint, "--site", "http://example.org"])
+        .arg(site.posts())
+        .output()
+        .expect("runs");
+    let err = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(0), "{err}");
+    assert!(err.contains("not everything is delivered yet by cdn: "), "{err}");
+    assert_eq!(site.count("SELECT count(*) FROM lanes WHERE handler = 'cdn' AND cursor = 0"), 1);
+    assert_eq!(site.count("SELECT count(*) FROM deliveries"), 0, "an outage writes no row");
+    assert_eq!(site.count("SELECT count(*) FROM lanes WHERE handler <> 'cdn' AND cursor < 1"), 0);
 }
 
 #[test]

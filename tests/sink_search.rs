@@ -272,6 +272,8 @@ fn a_file_of_another_database_is_built_anew_though_the_versions_agree() {
     let article = site.post("a", "Alpha", "mine", &[]);
     other.create(NewArticle::new("Alpha", "theirs").slug("a").id(article.id));
     other.post("b", "Beta", "stranger", &[]);
+    site.post("c", "Gamma", "neighbour", &[]);
+    assert_eq!(site.last_event().id, other.last_event().id, "only the event's own id tells the logs apart");
     let theirs = SearchIndex::new(site.path("search.db"), other.source(), SearchOptions::default());
     theirs.begin(&other.lane()).unwrap();
     assert_eq!(found(&theirs, "theirs"), ["a"]);
@@ -329,6 +331,42 @@ fn an_interrupted_rebuild_goes_on_where_it_was_and_searches_go_on_meanwhile() {
     assert_eq!((report.seen, report.written, report.removed), (400, 400, 0));
     index.close();
     assert!(matches!(index.rebuild(), Err(SearchError::Unavailable { .. })));
+}
+
+#[test]
+fn searches_during_a_rebuild_see_every_article_all_the_time() {
+    let site = Site::new();
+    for number in 0..300 {
+        site.post(&format!("n{number}"), "Number", "common", &[]);
+    }
+    let index = index(&site);
+    index.begin(&site.lane()).unwrap();
+    std::thread::scope(|scope| {
+        let rebuilding = scope.spawn(|| (0..3).map(|_| index.rebuild().unwrap().written).sum::<u64>());
+        let mut searches = 0;
+        while !rebuilding.is_finished() || searches == 0 {
+            assert_eq!(found_total(&index, "common"), 300);
+            searches += 1;
+        }
+        assert_eq!(rebuilding.join().unwrap(), 900);
+    });
+    index.check().unwrap();
+}
+
+#[test]
+fn a_search_has_a_time_limit_of_its_own() {
+    let site = Site::new();
+    for number in 0..400 {
+        site.post(&format!("n{number}"), "Number", "common", &[]);
+    }
+    let mut options = SearchOptions::default();
+    (options.search_time, options.readers) = (std::time::Duration::ZERO, 1);
+    let hurried = SearchIndex::new(site.path("search.db"), site.source(), options);
+    hurried.begin(&site.lane()).unwrap();
+    assert!(matches!(hurried.search("common", 1, 100), Err(SearchError::TooSlow)));
+    // The limit of one search does not end the next use of its connection.
+    let index = index(&site);
+    assert_eq!((found_total(&index, "common"), index.len().unwrap()), (400, 400));
 }
 
 #[test]

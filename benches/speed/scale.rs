@@ -100,7 +100,8 @@ pub fn write(sizes: &Sizes) -> Outcome<Vec<Figure>> {
 
 fn write_by_64(site: &Site, numbers: std::ops::Range<usize>) -> Outcome<Duration> {
     let step = numbers.len().div_ceil(64).max(1);
-    let shares = numbers.clone().step_by(step).map(|start| input::articles("scale", start..(start + step).min(numbers.end)));
+    let shares =
+        numbers.clone().step_by(step).map(|start| input::articles("scale", start..(start + step).min(numbers.end)));
     at_once(shares.collect(), |share| {
         for article in share {
             site.service.create(article, &WriteContext::default())?;

@@ -117,9 +117,8 @@ fn start_once(folder: &Path, name: &str) -> Outcome<(f64, f64)> {
     let began = Instant::now();
     let site = Site::open(folder, name)?;
     let relay = start_relay(&site)?;
-    let ready = |relay: &Relay| {
-        relay.status().iter().all(|lane| lane.state == LaneState::Running && lane.last_pass.is_some())
-    };
+    let ready =
+        |relay: &Relay| relay.status().iter().all(|lane| lane.state == LaneState::Running && lane.last_pass.is_some());
     while !ready(&relay) {
         std::thread::yield_now();
     }

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use super::CliError;
 use super::app::App;
 use crate::lifecycle::{BoxError, Service, StartContext};
-use crate::outbox::{Operator, Relay};
+use crate::outbox::{LaneState, LaneStatus, Operator, Relay};
 use crate::sinks::cache::{PageCache, PageHandler};
 use crate::sinks::cdn::CdnPurge;
 use crate::sinks::search::SearchIndex;
 
-/// How long the relay may go without getting on by a single event before an import stops waiting for it.
+/// How long the lanes may go without moving a cursor before an import stops waiting for them.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often its progress is looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -49,39 +49,54 @@ impl Delivery {
     }
 
     /// Runs the relay until every lane it owns has an outcome for everything committed. A lane that another process
-    /// owns is left to that process. Returns whether all was delivered; the rest stays in the log for the next relay.
+    /// owns is left to that process. Returns the lanes that did not get through, each with why; what they did not
+    /// deliver stays in the log for the next relay.
     ///
     /// # Errors
     /// The relay cannot start or does not stop.
-    pub(super) fn drain(&self) -> Result<bool, CliError> {
+    pub(super) fn drain(&self) -> Result<Vec<String>, CliError> {
         self.relay.start().map_err(|error| CliError::failed(format!("the relay cannot start: {error}")))?;
-        let drained = self.wait_drained();
+        let left = self.wait_drained();
         self.search.close();
         self.relay.stop(Instant::now() + STOP_WITHIN).map_err(|error| CliError::failed(error.to_string()))?;
-        Ok(drained)
+        Ok(left)
     }
 
-    fn wait_drained(&self) -> bool {
-        let mut behind = u64::MAX;
-        let mut give_up = Instant::now() + PATIENCE;
-        while Instant::now() < give_up {
+    fn wait_drained(&self) -> Vec<String> {
+        let mut seen = (Vec::new(), Instant::now());
+        loop {
             if self.relay.wait_drained(Instant::now() + LOOK) {
-                return true;
+                return Vec::new();
             }
-            let now_behind = self.behind();
-            if now_behind < behind {
-                behind = now_behind;
-                give_up = Instant::now() + PATIENCE;
+            let behind = self.behind();
+            // A lane that pauses has been refused by what it talks to, and will be again.
+            let patience = if behind.iter().all(|lane| is_down(&lane.state)) { LOOK * 2 } else { PATIENCE };
+            let cursors: Vec<i64> = behind.iter().map(|lane| lane.cursor).collect();
+            if cursors != seen.0 {
+                seen = (cursors, Instant::now());
+            } else if seen.1.elapsed() >= patience {
+                return behind.iter().map(why).collect();
             }
         }
-        false
     }
 
-    /// Log rows after the lanes' cursors, all lanes together.
-    fn behind(&self) -> u64 {
-        let Ok(stats) = self.operator.stats() else { return u64::MAX };
-        let lag = |cursor: i64| stats.last_id.saturating_sub(cursor).max(0).unsigned_abs();
-        stats.lanes.iter().fold(0, |sum, lane| sum.saturating_add(lag(lane.cursor)))
+    /// The lanes of this relay that have not passed the newest event.
+    fn behind(&self) -> Vec<LaneStatus> {
+        let newest = self.operator.stats().map_or(i64::MAX, |stats| stats.last_id);
+        let mut lanes = self.relay.status();
+        lanes.retain(|lane| lane.cursor < newest && !matches!(lane.state, LaneState::Standby { .. } | LaneState::Held));
+        lanes
+    }
+}
+
+fn is_down(state: &LaneState) -> bool {
+    matches!(state, LaneState::Paused { .. } | LaneState::Waiting { .. })
+}
+
+fn why(lane: &LaneStatus) -> String {
+    match &lane.state {
+        LaneState::Paused { reason, .. } | LaneState::Waiting { reason } => format!("{}: {reason}", lane.handler),
+        _ => format!("{}: it does not get on", lane.handler),
     }
 }
 

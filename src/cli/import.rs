@@ -52,17 +52,17 @@ pub(super) fn run(data: &Path, args: &ImportArgs) -> Result<u8, CliError> {
     let app = App::open(&dir)?;
     let imported = import(&app, &source).and_then(|report| Ok((report, deliver(&app, cdn)?)));
     app.close()?;
-    let (report, delivered) = imported?;
+    let (report, undelivered) = imported?;
     let mut out = Output::new();
     out.line(&report.to_string())?;
     out.flush()?;
-    if !delivered {
-        eprintln!("not every event is delivered yet: see `outbox stats`; `serve` goes on with them");
+    for lane in undelivered {
+        eprintln!("not everything is delivered yet by {lane}; `serve`, or the next import, goes on with it");
     }
     Ok(if report.failed == 0 { exit::OK } else { exit::FAILED })
 }
 
-fn deliver(app: &App, cdn: Option<CdnPurge>) -> Result<bool, CliError> {
+fn deliver(app: &App, cdn: Option<CdnPurge>) -> Result<Vec<String>, CliError> {
     Delivery::new(app, app.pages()?, cdn)?.drain()
 }
 
@@ -100,10 +100,6 @@ impl Source {
             Some(name) => name.to_owned(),
             None => folder_name(path).unwrap_or_else(|| "import".to_owned()),
         };
-        if collection.is_empty() || collection.len() > 200 || collection.contains(|c: char| c == '/' || c.is_control())
-        {
-            return Err("the collection's --name needs 1 to 200 bytes, without / and control characters".to_owned());
-        }
         Ok(Self { root: path.to_owned(), collection, found })
     }
 
@@ -115,20 +111,23 @@ impl Source {
     pub(super) fn store<E: Display>(
         &self,
         store: impl FnMut(Vec<Item>) -> Result<Vec<Result<Applied, E>>, E>,
-        say: impl FnMut(&str),
+        mut say: impl FnMut(&str),
     ) -> Result<Report, E> {
+        let progress = progress_bar(self.found.files.len());
+        // A line of text takes the bar's place, and the bar goes on below it.
+        let say = |line: &str| progress.suspend(|| say(line));
         let mut run = Run { source: self, store, say, report: Report::default(), batch: Batch::default() };
         for (path, reason) in &self.found.failed {
             run.fail(&path.display().to_string(), reason);
         }
-        let progress = progress_bar(self.found.files.len());
         for file in &self.found.files {
-            progress.suspend(|| run.take(file))?;
+            run.take(file)?;
             progress.inc(1);
         }
-        progress.finish_and_clear();
         run.flush()?;
-        Ok(run.report)
+        let report = run.report;
+        progress.finish_and_clear();
+        Ok(report)
     }
 }
 

@@ -106,7 +106,7 @@ fn show(operator: &Operator, args: &ShowArgs, out: &mut Output) -> Result<(), Cl
     for exception in &story.exceptions {
         out.line("")?;
         let calls = exception.attempts;
-        out.line(&format!("{}: {calls} failed calls, {} replays", printable(&exception.handler), exception.replays))?;
+        out.line(&format!("{}  failed calls: {calls}  replays: {}", printable(&exception.handler), exception.replays))?;
         if let Some(at) = exception.next_attempt_at {
             out.line(&format!("  next try at {}", moment(at)))?;
         }
@@ -139,8 +139,8 @@ fn show_event(story: &EventStory, out: &mut Output) -> Result<(), CliError> {
 fn replay(operator: &Operator, args: &ReplayArgs, out: &mut Output) -> Result<(), CliError> {
     let Some(id) = args.id else {
         let (replayed, left) = operator.replay_all(Some(&args.handler)).map_err(|e| CliError::failed(e.to_string()))?;
-        let left = if left == 0 { String::new() } else { format!("; {left} left, see `outbox list`") };
-        out.line(&format!("{replayed} dead letters of {} are due again{left}", printable(&args.handler)))?;
+        let left = if left == 0 { String::new() } else { format!(", left: {left} (they need --force)") };
+        out.line(&format!("{}: due again: {replayed}{left}", printable(&args.handler)))?;
         return Ok(());
     };
     operator.replay(id, &args.handler, args.force).map_err(|error| refused(id, &args.handler, error))?;

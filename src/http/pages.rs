@@ -16,7 +16,7 @@ use super::conditional::{self, Condition};
 use super::engine::Response;
 use super::problem::Problem;
 use super::request::Query;
-use crate::article::{ArticleStamp, ListQuery, Status, tag_key};
+use crate::article::{ArticleStamp, Kind, ListQuery, Status, tag_key};
 use crate::service::ArticleService;
 use crate::sinks::cache::{PageCache, PageKey};
 use crate::sinks::render::{Renderer, SITE_CSS};
@@ -62,22 +62,24 @@ impl Pages {
     }
 
     pub(super) fn index(&self, query: &Query, headers: &HeaderMap) -> Answer {
-        let list = ListQuery { page: query.number("page", 1)?, limit: PER_PAGE, ..ListQuery::default() };
+        // Standing pages have no place among what is new.
+        let kind = Some(Kind::Post);
+        let list = ListQuery { page: query.number("page", 1)?, limit: PER_PAGE, kind, ..ListQuery::default() };
         self.listing("index", &list, headers, |pages| {
             let page = pages.articles.list(&list)?;
-            Ok(pages.renderer.index(&page, &pages.articles.tags()?))
+            Ok(Some(pages.renderer.index(&page, &pages.articles.tags()?)))
         })
     }
 
     pub(super) fn tag(&self, tag: &str, query: &Query, headers: &HeaderMap) -> Answer {
         let key = tag_key(tag);
-        let Some(known) = self.articles.tags()?.into_iter().find(|known| known.tag == key) else {
-            return Ok(self.not_found());
-        };
         let page = query.number("page", 1)?;
-        let list = ListQuery { page, limit: PER_PAGE, tag: Some(known.tag), ..ListQuery::default() };
+        let list = ListQuery { page, limit: PER_PAGE, tag: Some(key.clone()), ..ListQuery::default() };
         self.listing(&format!("tag:{key}"), &list, headers, |pages| {
-            Ok(pages.renderer.tag(&known.label, &pages.articles.list(&list)?))
+            let Some(known) = pages.articles.tags()?.into_iter().find(|known| known.tag == key) else {
+                return Ok(None);
+            };
+            Ok(Some(pages.renderer.tag(&known.label, &pages.articles.list(&list)?)))
         })
     }
 
@@ -110,12 +112,13 @@ impl Pages {
         self.html(StatusCode::NOT_FOUND, self.renderer.not_found())
     }
 
+    /// A page made from many articles; `None` means that there is no such page.
     fn listing(
         &self,
         name: &str,
         list: &ListQuery,
         headers: &HeaderMap,
-        render: impl FnOnce(&Self) -> Result<String, Problem>,
+        render: impl FnOnce(&Self) -> Result<Option<String>, Problem>,
     ) -> Answer {
         // The version is read before the list: a change in between only means that a newer list is filed under an
         // older version, which nobody asks for again.
@@ -123,7 +126,17 @@ impl Pages {
         let name = format!("{name}?page={}", list.page);
         let tag = format!("\"{site}.{}.{}\"", list.page, self.fingerprint);
         let key = PageKey::Listing { name: &name, site: &site };
-        self.conditional(headers, &tag, || self.cache.get_or_render(&key, || render(self)))
+        let page = match self.cache.get(&key) {
+            Some(page) => page,
+            None => match render(self)? {
+                Some(page) => {
+                    self.cache.put(&key, &page);
+                    page.into_bytes()
+                }
+                None => return Ok(self.not_found()),
+            },
+        };
+        self.conditional(headers, &tag, || Ok(page))
     }
 
     /// 304 for who has the page already, else the page with its tag.

@@ -58,27 +58,33 @@ fn is_outage(error: &io::Error) -> bool {
     by_kind || error.raw_os_error().is_some_and(|code| TOO_MANY_FILES.contains(&code))
 }
 
-/// A sink's own database that is busy, full, unreadable or not to be opened is an outage; a constraint or a wrong
-/// statement is a failure of this event.
-impl From<rusqlite::Error> for DispatchError {
-    fn from(error: rusqlite::Error) -> Self {
-        let outage = error.sqlite_error_code().is_some_and(is_database_outage);
-        if outage { Self::unavailable(error.to_string()) } else { Self::retry(error.to_string()) }
+/// A sink's own database that is busy, full, unreadable or not to be opened is an outage; what is too big for SQLite
+/// never will work; a constraint or a wrong statement is a failure of this event.
+impl From<&rusqlite::Error> for DispatchError {
+    fn from(error: &rusqlite::Error) -> Self {
+        let reason = error.to_string();
+        match error.sqlite_error_code() {
+            Some(
+                ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::DiskFull
+                | ErrorCode::CannotOpen
+                | ErrorCode::SystemIoFailure
+                | ErrorCode::OutOfMemory
+                | ErrorCode::ReadOnly
+                | ErrorCode::PermissionDenied
+                | ErrorCode::FileLockingProtocolFailed,
+            ) => Self::unavailable(reason),
+            Some(ErrorCode::TooBig) => Self::poison(reason),
+            _ => Self::retry(reason),
+        }
     }
 }
 
-fn is_database_outage(code: ErrorCode) -> bool {
-    matches!(
-        code,
-        ErrorCode::DatabaseBusy
-            | ErrorCode::DatabaseLocked
-            | ErrorCode::DiskFull
-            | ErrorCode::CannotOpen
-            | ErrorCode::SystemIoFailure
-            | ErrorCode::OutOfMemory
-            | ErrorCode::ReadOnly
-            | ErrorCode::FileLockingProtocolFailed
-    )
+impl From<rusqlite::Error> for DispatchError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::from(&error)
+    }
 }
 
 /// A payload that does not parse never will.
@@ -113,20 +119,26 @@ impl<E: Into<DispatchError> + fmt::Debug> From<TransactError<E>> for DispatchErr
     }
 }
 
-/// Time-outs, unknown hosts, failed connections, 429 and 503 are outages; other statuses below 500 never will work,
-/// save 408 and 425; the rest is worth another try.
+/// A call that got no answer met an outage, unless the request itself cannot be made; so did one that was answered 429,
+/// 502, 503 or 504. Other statuses below 500 never will work, save 408 and 425; the rest is worth another try.
 #[cfg(feature = "sinks")]
-impl From<ureq::Error> for DispatchError {
-    fn from(error: ureq::Error) -> Self {
+impl From<&ureq::Error> for DispatchError {
+    fn from(error: &ureq::Error) -> Self {
         use ureq::Error as Http;
         let text = error.to_string();
         match error {
-            Http::Io(error) => error.into(),
-            Http::Timeout(_) | Http::HostNotFound | Http::ConnectionFailed => Self::unavailable(text),
-            Http::StatusCode(status) => from_status(status),
+            Http::StatusCode(status) => from_status(*status),
             Http::BadUri(_) | Http::Http(_) | Http::InvalidProxyUrl => Self::poison(text),
-            _ => Self::retry(text),
+            Http::RedirectFailed | Http::TooManyRedirects | Http::BodyExceedsLimit(_) => Self::retry(text),
+            _ => Self::unavailable(text),
         }
+    }
+}
+
+#[cfg(feature = "sinks")]
+impl From<ureq::Error> for DispatchError {
+    fn from(error: ureq::Error) -> Self {
+        Self::from(&error)
     }
 }
 
@@ -134,7 +146,7 @@ impl From<ureq::Error> for DispatchError {
 fn from_status(status: u16) -> DispatchError {
     let text = format!("the other side answered {status}");
     match status {
-        429 | 503 => DispatchError::unavailable(text),
+        429 | 502..=504 => DispatchError::unavailable(text),
         408 | 425 => DispatchError::retry(text),
         400..=499 => DispatchError::poison(text),
         _ => DispatchError::retry(text),
@@ -187,6 +199,8 @@ mod tests {
             (13, Class::Unavailable), // full
             (14, Class::Unavailable), // cannot open
             (10, Class::Unavailable), // I/O
+            (3, Class::Unavailable),  // permission
+            (18, Class::Poison),      // too big
             (19, Class::Retry),       // constraint
             (1, Class::Retry),        // SQL error
         ];
@@ -210,7 +224,8 @@ mod tests {
             (503, Class::Unavailable),
             (408, Class::Retry),
             (500, Class::Retry),
-            (502, Class::Retry),
+            (502, Class::Unavailable),
+            (504, Class::Unavailable),
             (400, Class::Poison),
             (401, Class::Poison),
             (422, Class::Poison),
@@ -220,6 +235,8 @@ mod tests {
         }
         assert_eq!(class(ureq::Error::HostNotFound), Class::Unavailable);
         assert_eq!(class(ureq::Error::Io(io::ErrorKind::ConnectionRefused.into())), Class::Unavailable);
+        assert_eq!(class(ureq::Error::Tls("x")), Class::Unavailable);
+        assert_eq!(class(ureq::Error::TooManyRedirects), Class::Retry);
         assert_eq!(class(ureq::Error::BadUri("x".into())), Class::Poison);
     }
 }

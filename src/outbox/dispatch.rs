@@ -40,6 +40,13 @@ impl DispatchError {
     pub fn unavailable(reason: impl Into<String>) -> Self {
         Self::Unavailable { reason: reason.into(), retry_after: None }
     }
+    /// The same outcome, its reason preceded by `what` and a colon.
+    #[must_use]
+    pub fn context(mut self, what: &str) -> Self {
+        let (Self::Retry { reason } | Self::Poison { reason } | Self::Unavailable { reason, .. }) = &mut self;
+        *reason = format!("{what}: {reason}");
+        self
+    }
 }
 
 /// A handler as a closure.

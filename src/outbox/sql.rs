@@ -1,7 +1,8 @@
 //! Every SQL statement of the outbox, in one place. A test walks [`ALL`] with EXPLAIN QUERY PLAN.
 //!
 //! States are literals, since a bound parameter cannot use a partial index; the list of the open states is always
-//! written the way the index `deliveries_open` writes it, for the same reason.
+//! written the way the index `deliveries_open` writes it, for the same reason. `INDEXED BY` stands where SQLite would
+//! otherwise take `deliveries_state` and walk every row of a state for each event.
 
 /// Declares the statements and the list that the plan test walks.
 macro_rules! statements {
@@ -35,7 +36,8 @@ statements! {
         EXISTS (SELECT 1 FROM deliveries d WHERE d.outbox_id = e.id AND d.handler = ?4), \
         EXISTS (SELECT 1 FROM deliveries d WHERE d.handler = ?4 AND d.event_key = e.event_key \
             AND d.outbox_id < e.id AND d.state IN ('retry', 'waiting', 'parked')), \
-        EXISTS (SELECT 1 FROM deliveries d WHERE d.handler = ?4 AND d.event_key = e.event_key \
+        EXISTS (SELECT 1 FROM deliveries d INDEXED BY deliveries_fresh_dead \
+            WHERE d.handler = ?4 AND d.event_key = e.event_key \
             AND d.outbox_id < e.id AND d.state = 'dead_letter' AND d.superseded_by IS NULL) \
         FROM event_outbox e WHERE e.id > ?1 ORDER BY e.id LIMIT ?2";
     /// Newest first, to find the last event a lane has behind it.
@@ -51,7 +53,7 @@ statements! {
         octet_length(payload) FROM deliveries \
         WHERE handler = ?1 AND state = 'retry' AND next_attempt_at > ?2 ORDER BY next_attempt_at, outbox_id LIMIT ?3";
     READ_CRASHED = "SELECT outbox_id, event_key, state, attempts, crashes, replays, superseded_by, payload, \
-        octet_length(payload) FROM deliveries \
+        octet_length(payload) FROM deliveries INDEXED BY deliveries_crashed \
         WHERE handler = ?1 AND crashes > 0 AND state = 'retry' ORDER BY outbox_id LIMIT ?2";
     /// What waits behind a head, in order.
     READ_WAITING = "SELECT outbox_id, event_key, state, attempts, crashes, replays, superseded_by, payload, \
@@ -107,8 +109,8 @@ statements! {
         AND state IN ('retry', 'waiting', 'parked') ORDER BY outbox_id LIMIT 1";
     MAKE_DUE = "UPDATE deliveries SET state = 'retry', next_attempt_at = ?3, updated_at = ?3 \
         WHERE outbox_id = ?1 AND handler = ?2";
-    SUPERSEDE_DEAD = "UPDATE deliveries SET superseded_by = ?3, updated_at = ?4 WHERE handler = ?1 AND event_key = ?2 \
-        AND outbox_id < ?3 AND state = 'dead_letter' AND superseded_by IS NULL";
+    SUPERSEDE_DEAD = "UPDATE deliveries INDEXED BY deliveries_fresh_dead SET superseded_by = ?3, updated_at = ?4 \
+        WHERE handler = ?1 AND event_key = ?2 AND outbox_id < ?3 AND state = 'dead_letter' AND superseded_by IS NULL";
     SUPERSEDE_REPLAYED = "UPDATE deliveries SET superseded_by = ?3, updated_at = ?4 \
         WHERE handler = ?1 AND event_key = ?2 AND outbox_id < ?3 \
         AND state IN ('retry', 'waiting', 'parked') AND replays > 0 AND superseded_by IS NULL";
@@ -179,20 +181,32 @@ mod tests {
     const SMALL_SCANS: [&str; 4] =
         ["lanes", "sqlite_sequence", "deliveries USING COVERING INDEX deliveries_state", "CONSTANT ROW"];
 
+    /// What may walk the rows of one state: the operator's lists, and looks that end at the first row.
+    const STATE_WALKS: [&str; 4] = ["HAS_EXCEPTIONS", "COUNT_EXCEPTIONS", "LIST_OF_HANDLER", "LIST_ALL"];
+
     #[test]
-    fn case_c48_every_statement_uses_an_index_or_a_range_of_the_primary_key() {
+    fn case_c48_no_statement_of_the_lanes_walks_all_rows_of_a_state() {
+        for (name, text) in ALL.iter().filter(|(name, _)| !STATE_WALKS.contains(name)) {
+            let plan = plan_of(text);
+            assert!(!plan.iter().any(|step| step.contains("deliveries_state")), "{name}: {plan:#?}");
+        }
+    }
+
+    fn plan_of(text: &str) -> Vec<String> {
         let connection = rusqlite::Connection::open_in_memory().unwrap();
         for migration in super::super::COMPONENT.migrations {
             connection.execute_batch(migration).unwrap();
         }
+        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
+        let parameters = vec![rusqlite::types::Null; statement.parameter_count()];
+        let rows = statement.query_map(rusqlite::params_from_iter(parameters), |row| row.get(3)).unwrap();
+        rows.collect::<Result<_, _>>().unwrap()
+    }
+
+    #[test]
+    fn case_c48_every_statement_uses_an_index_or_a_range_of_the_primary_key() {
         for (name, text) in ALL {
-            let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
-            let parameters = vec![rusqlite::types::Null; statement.parameter_count()];
-            let plan: Vec<String> = statement
-                .query_map(rusqlite::params_from_iter(parameters), |row| row.get(3))
-                .unwrap()
-                .collect::<Result<_, _>>()
-                .unwrap();
+            let plan = plan_of(text);
             for step in &plan {
                 assert!(!step.contains("TEMP B-TREE"), "{name}: {plan:#?}");
                 let whole_table = step.strip_prefix("SCAN ").is_some_and(|what| {

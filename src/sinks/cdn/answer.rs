@@ -58,17 +58,6 @@ fn wait(value: &str, now_ms: i64) -> Option<Duration> {
     Some(until.saturating_sub(now).min(RETRY_AFTER_MAX))
 }
 
-/// What a call without an answer means: the way is blocked, except where the request itself cannot be made.
-pub(super) fn transport_failure(error: &ureq::Error) -> DispatchError {
-    let reason = format!("the CDN cannot be reached: {error}");
-    match error {
-        ureq::Error::Http(_) | ureq::Error::BadUri(_) | ureq::Error::InvalidProxyUrl => {
-            DispatchError::Poison { reason }
-        }
-        _ => DispatchError::unavailable(reason),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

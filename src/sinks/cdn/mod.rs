@@ -275,7 +275,7 @@ impl Inner {
         let timeout = self.options.timeout.min(left);
         let mut response = match request.config().timeout_global(Some(timeout)).build().send(&body) {
             Ok(response) => response,
-            Err(error) => return Verdict::Failed(answer::transport_failure(&error)),
+            Err(error) => return Verdict::Failed(DispatchError::from(error).context("the CDN cannot be reached")),
         };
         // Read to its end, so that the connection can be used again. The status has decided already.
         let body = response.body_mut().with_config().limit(BODY_MAX).read_to_vec().unwrap_or_default();

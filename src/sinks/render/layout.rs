@@ -1,5 +1,7 @@
 //! The frame around every page.
 
+use std::sync::LazyLock;
+
 use sha2::{Digest as _, Sha256};
 
 use super::pages::SiteInfo;
@@ -66,8 +68,9 @@ pub(super) fn document(site: &SiteInfo, frame: &Frame<'_>) -> String {
 }
 
 /// The style sheet's address; changes with its text, so that it may be cached for good.
-fn sheet_url() -> String {
-    format!("{SITE_CSS_PATH}?v={}", short_hash(&[SITE_CSS]))
+fn sheet_url() -> &'static str {
+    static URL: LazyLock<String> = LazyLock::new(|| format!("{SITE_CSS_PATH}?v={}", short_hash(&[SITE_CSS])));
+    &URL
 }
 
 /// Twelve hexadecimal digits that differ when any of the texts does.

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use rusqlite::ErrorCode;
-
 use super::SearchError;
 use crate::outbox::DispatchError;
 
@@ -38,7 +36,7 @@ impl From<DispatchError> for Failure {
 impl From<Failure> for DispatchError {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Sqlite(error) => sqlite_failure(&error),
+            Failure::Sqlite(error) => Self::from(error).context("the search index"),
             Failure::Source(error) => error,
             Failure::Damaged(error) => Self::Unavailable {
                 reason: format!("the search index was damaged and is built anew: {error}"),
@@ -55,53 +53,5 @@ impl From<Failure> for SearchError {
             DispatchError::Unavailable { reason, .. } => reason,
         };
         Self::Unavailable { reason }
-    }
-}
-
-/// What a fault of the index's own database means for a delivery.
-fn sqlite_failure(error: &rusqlite::Error) -> DispatchError {
-    let reason = format!("the search index: {error}");
-    match error.sqlite_error_code() {
-        Some(
-            ErrorCode::DatabaseBusy
-            | ErrorCode::DatabaseLocked
-            | ErrorCode::DiskFull
-            | ErrorCode::CannotOpen
-            | ErrorCode::SystemIoFailure
-            | ErrorCode::OutOfMemory
-            | ErrorCode::ReadOnly
-            | ErrorCode::PermissionDenied
-            | ErrorCode::FileLockingProtocolFailed,
-        ) => DispatchError::unavailable(reason),
-        Some(ErrorCode::TooBig) => DispatchError::poison(reason),
-        _ => DispatchError::retry(reason),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rusqlite::ffi;
-
-    #[test]
-    fn each_fault_has_its_outcome() {
-        let outcome = |code| sqlite_failure(&rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
-        for code in [
-            ffi::SQLITE_BUSY,
-            ffi::SQLITE_LOCKED,
-            ffi::SQLITE_FULL,
-            ffi::SQLITE_CANTOPEN,
-            ffi::SQLITE_IOERR,
-            ffi::SQLITE_IOERR_WRITE,
-            ffi::SQLITE_NOMEM,
-            ffi::SQLITE_READONLY,
-            ffi::SQLITE_PERM,
-        ] {
-            assert!(matches!(outcome(code), DispatchError::Unavailable { .. }), "{code}");
-        }
-        assert!(matches!(outcome(ffi::SQLITE_TOOBIG), DispatchError::Poison { .. }));
-        for code in [ffi::SQLITE_ERROR, ffi::SQLITE_CONSTRAINT, ffi::SQLITE_MISUSE] {
-            assert!(matches!(outcome(code), DispatchError::Retry { .. }), "{code}");
-        }
     }
 }

@@ -46,8 +46,6 @@ pub const MAX_RANK: u32 = 10_000;
 
 /// Events in one transaction of the index, at most.
 const BATCH: usize = 256;
-/// SQLite looks at a search's deadline once in so many steps of its machine.
-const STEPS_PER_LOOK: i32 = 10_000;
 
 /// The search index: answers searches, and is the [`Handler`] that keeps it up to date. Cheap to clone.
 #[derive(Clone)]
@@ -95,9 +93,7 @@ impl SearchIndex {
         let mut answer = SearchPage { items: Vec::new(), page, limit, total: 0 };
         let Some(expression) = text::match_expression(query)? else { return Ok(answer) };
         let inner = &*self.inner;
-        let deadline = Instant::now() + inner.options.search_time;
-        let found = inner.readers.with(inner.options.read_wait, |connection| {
-            connection.progress_handler(STEPS_PER_LOOK, Some(move || Instant::now() > deadline))?;
+        let found = inner.read(|connection| {
             // One snapshot, so that the count and the hits are of one state.
             let tx = connection.transaction()?;
             let total = tx.prepare_cached(sql::COUNT)?.query_row([&expression], count)?;
@@ -117,7 +113,7 @@ impl SearchIndex {
     /// As [`search`](Self::search).
     pub fn len(&self) -> Result<u64, SearchError> {
         let counted = |connection: &mut Connection| connection.query_row(sql::COUNT_DOCS, [], count);
-        match self.inner.readers.with(self.inner.options.read_wait, counted) {
+        match self.inner.read(counted) {
             Ok(count) => Ok(count.unwrap_or(0)),
             Err(error) => Err(self.inner.search_error(error)),
         }
@@ -249,6 +245,10 @@ impl Inner {
             self.write(|tx| Ok(rebuild::start(tx, Standing::Foreign, None)?))?;
         }
         self.finish_rebuild(Some(Instant::now() + self.options.rebuild_slice)).map(drop)
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&mut Connection) -> rusqlite::Result<T>) -> Result<Option<T>, NoReader> {
+        self.readers.with(self.options.read_wait, self.options.search_time, read)
     }
 
     fn finish_rebuild(&self, until: Option<Instant>) -> Result<RebuildReport, Failure> {

@@ -8,6 +8,9 @@ use rusqlite::Connection;
 
 use super::file;
 
+/// SQLite looks at a reader's deadline once in so many steps of its machine.
+const STEPS_PER_LOOK: i32 = 1_000;
+
 /// A bounded set of read connections.
 #[derive(Debug)]
 pub(super) struct Readers {
@@ -38,15 +41,19 @@ impl Readers {
         Self { path: path.to_owned(), most: most.max(1), state: Mutex::default(), returned: Condvar::new() }
     }
 
-    /// Runs `read` on a connection; `None` when there is no index yet.
+    /// Runs `read` on a connection, and interrupts it after `limit`; `None` when there is no index yet.
     pub fn with<T>(
         &self,
         wait: Duration,
+        limit: Duration,
         read: impl FnOnce(&mut Connection) -> rusqlite::Result<T>,
     ) -> Result<Option<T>, NoReader> {
         let Some(mut lent) = self.borrow(Instant::now() + wait)? else { return Ok(None) };
         let Some(connection) = lent.connection.as_mut() else { return Ok(None) };
-        let answer = read(connection);
+        let deadline = Instant::now() + limit;
+        let answer = connection
+            .progress_handler(STEPS_PER_LOOK, Some(move || Instant::now() > deadline))
+            .and_then(|()| read(connection));
         if answer.is_err() {
             // Whatever state it is in, the next reader shall not have it.
             lent.connection = None;

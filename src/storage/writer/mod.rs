@@ -53,7 +53,8 @@ impl QueueWriter {
     /// `f` may run more than once (a neighbour in its group failed), so it is pure but for the database: ids and times
     /// are made before. It must not run DDL, COMMIT, ROLLBACK, SAVEPOINT, ATTACH or a PRAGMA that changes settings.
     /// Finding conflicts before the first write (`INSERT … ON CONFLICT DO NOTHING`, `UPDATE … WHERE version = ?`) keeps
-    /// the group's other tasks from being run twice.
+    /// the group's other tasks from being run twice. A constraint that is checked at COMMIT (a deferred foreign key) is
+    /// checked for the group as a whole; if it is violated, each task gets a transaction of its own.
     ///
     /// # Errors
     /// [`TransactError`]; all but [`TransactError::OutcomeUnknown`] mean that nothing was written.
@@ -302,7 +303,9 @@ impl Shared {
         if self.phase() == NEW {
             return;
         }
-        *lock(&self.stop_by) = deadline;
+        if deadline.is_some() {
+            *lock(&self.stop_by) = deadline;
+        }
         let running = self.phase.compare_exchange(RUNNING, STOPPING, SeqCst, SeqCst).is_ok();
         if running {
             // A full inbox needs no sentinel: the writer sees the flag when it has emptied it.
