@@ -207,8 +207,7 @@ impl World {
     fn new(sizes: Sizes) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new(START_MS));
-        let mut options = Options::default();
-        options.clock = clock.clone();
+        let options = Options { clock: clock.clone(), ..Options::default() };
         let database = Database::open(folder.path().join("a.db"), &[outbox::COMPONENT], options).unwrap();
         let mut world =
             Self { database, clock, sizes, model: Arc::default(), lane: None, serving: false, _folder: folder };
@@ -220,10 +219,12 @@ impl World {
     fn new_lane(&self) -> Lane {
         let path = self.database.canonical_path().unwrap();
         let sizes = &self.sizes;
-        let mut options = RelayOptions::default();
-        options.batch_events = sizes.batch_events;
-        options.run_ahead = sizes.run_ahead;
-        options.flush_after = if sizes.flush_at_once { Duration::ZERO } else { Duration::MAX };
+        let options = RelayOptions {
+            batch_events: sizes.batch_events,
+            run_ahead: sizes.run_ahead,
+            flush_after: if sizes.flush_at_once { Duration::ZERO } else { Duration::MAX },
+            ..RelayOptions::default()
+        };
         let handler = Arc::new(Modelled {
             database: self.database.clone(),
             model: self.model.clone(),
@@ -266,8 +267,7 @@ impl World {
             Step::Hold(held) => self.sql(&format!("UPDATE lanes SET held = {}", u8::from(*held))),
             Step::Outage(outage) => self.model.lock().unwrap().outage = *outage,
             Step::Prune => {
-                let mut retention = Retention::default();
-                retention.keep = Duration::ZERO;
+                let retention = Retention { keep: Duration::ZERO, ..Retention::default() };
                 outbox::prune(&self.database, &retention, 0, || false).unwrap();
             }
         }
@@ -477,6 +477,40 @@ fn sizes() -> impl Strategy<Value = Sizes> {
             park,
         },
     )
+}
+
+#[test]
+fn a_stuck_writer_makes_no_busy_loop_and_no_unbounded_memory() {
+    let sizes = Sizes { batch_events: 1, run_ahead: 3, flush_at_once: true, handler_batch: 1, park: false };
+    let mut world = World::new(sizes);
+    world.take(&Step::Commit(1, 5));
+    world.take(&Step::Pass);
+    let (go, gone) = bounded::<()>(1);
+    let stuck = world.database.writer().submit_internal(false, move |_| {
+        let _ = gone.recv();
+        Ok::<_, rusqlite::Error>(())
+    });
+    // The first outcome's flush is stuck; the second outcome is overdue, but can only wait.
+    world.take(&Step::Pass);
+    world.take(&Step::Pass);
+    let lane = world.lane.as_mut().unwrap();
+    assert!(lane.progress.is_flying() && lane.progress.oldest().is_some());
+    assert!(lane.wait_time(std::time::Instant::now()) >= Duration::from_millis(1));
+    // The third fills what may run ahead: the lane waits for the writer instead of going on.
+    let waiting = std::thread::scope(|scope| {
+        let pass = scope.spawn(|| (0..2).map(|_| lane.pass().unwrap()).collect::<Vec<_>>());
+        while world.model.lock().unwrap().done.len() < 3 {
+            std::thread::yield_now();
+        }
+        let waiting = !pass.is_finished() && world.model.lock().unwrap().done.len() == 3;
+        go.send(()).unwrap();
+        pass.join().unwrap();
+        waiting
+    });
+    assert!(waiting);
+    stuck.unwrap().wait().unwrap();
+    world.settle();
+    world.check_end();
 }
 
 /// `PROPTEST_CASES` asks for more.
