@@ -181,8 +181,10 @@ mod tests {
     const SMALL_SCANS: [&str; 4] =
         ["lanes", "sqlite_sequence", "deliveries USING COVERING INDEX deliveries_state", "CONSTANT ROW"];
 
-    /// What may walk the rows of one state: the operator's lists, and looks that end at the first row.
-    const STATE_WALKS: [&str; 4] = ["HAS_EXCEPTIONS", "COUNT_EXCEPTIONS", "LIST_OF_HANDLER", "LIST_ALL"];
+    /// What may walk the rows of one state: the operator's lists, looks that end at the first row, and the search for
+    /// orphans, once after a lane was taken and a page at a time.
+    const STATE_WALKS: [&str; 5] =
+        ["HAS_EXCEPTIONS", "COUNT_EXCEPTIONS", "LIST_OF_HANDLER", "LIST_ALL", "READ_ORPHANS"];
 
     #[test]
     fn case_c48_no_statement_of_the_lanes_walks_all_rows_of_a_state() {

@@ -3,6 +3,7 @@
 //! The thread takes the lane (`take`), then passes over the database again and again: exceptions that are due first,
 //! then the log after its position (`pass`). What it finds out stays in memory (`progress`) until a flush writes it.
 
+mod attempt;
 mod call;
 mod orphans;
 mod pass;
