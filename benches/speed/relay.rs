@@ -204,7 +204,7 @@ pub fn read_all(path: &Path) -> Outcome<()> {
 /// Ten seconds pass between two looks at it, so that no retry is waited for. It starts in the past, so that no event is
 /// ever old.
 #[derive(Debug)]
-struct LeapingClock(ManualClock);
+pub struct LeapingClock(ManualClock);
 
 impl Default for LeapingClock {
     fn default() -> Self {

@@ -42,7 +42,7 @@ enum Batched {
 
 /// The right to call the handler now.
 enum Turn {
-    Among(#[expect(dead_code, reason = "held until the call has ended")] Pass),
+    Among(Pass),
     Alone(#[expect(dead_code, reason = "held until the call has ended")] AlonePass),
 }
 
@@ -60,11 +60,19 @@ impl Lane {
         let paused = self.is_paused();
         let position = self.progress.position();
         self.ahead.retain(|id, _| *id > position);
-        if self.progress.has_unwritten_rows() || self.progress.rows_ahead() >= self.options.run_ahead {
+        if self.progress.has_unwritten_rows() {
             self.settle(None)?;
+        }
+        if self.progress.rows_ahead() >= self.options.run_ahead {
+            // The flush under way makes room; what came after it is written while the lane goes on.
+            self.land(true)?;
+            if self.progress.rows_ahead() >= self.options.run_ahead {
+                self.settle(None)?;
+            }
         }
         self.progress.before_read();
         let seen = self.read(!paused)?;
+        self.looked_at = Instant::now();
         let skipped = self.matcher.take_skipped();
         // With exceptions due, the log is read once more after them, and counted then.
         self.board.passed(if seen.due.is_empty() { skipped } else { HashMap::new() });
@@ -144,7 +152,7 @@ impl Lane {
     fn read(&mut self, with_events: bool) -> Result<Seen, Interrupt> {
         let now = self.now();
         let far = now.saturating_add(millis(self.options.policy.longest_wait()));
-        let limits = self.batch_limits();
+        let mut limits = self.batch_limits();
         let (name, position, matcher) = (self.name.as_str(), self.progress.position(), &mut self.matcher);
         self.database
             .read(|connection| -> rusqlite::Result<Seen> {
@@ -156,6 +164,10 @@ impl Lane {
                         .query_row((name, position), |row| row.get(0))?;
                     if has_exceptions {
                         due = read_due(connection, name, now, far, limits.bytes)?;
+                    }
+                    if !due.is_empty() {
+                        // Only looked at for a probe; the log is read anew after the exceptions.
+                        limits.rows = limits.rows.min(PROBE_DEPTH);
                     }
                     log = log::read_log(connection, matcher, position, limits, has_exceptions.then_some(name))?;
                 }
@@ -273,7 +285,7 @@ impl Lane {
                     None => return Ok(None),
                 }
             }
-            Body::Bad(reason) => Called::Poison { reason: reason.clone() },
+            Body::Bad(undecodable) => Called::Poison { reason: undecodable.reason.clone() },
             Body::Missing | Body::Skip => {
                 return Ok(Some(Verdict::Discarded { reason: "event_missing".to_owned() }));
             }
@@ -296,18 +308,27 @@ impl Lane {
 
     /// Runs the log in order; stops early when the lane pauses.
     fn run_log(&mut self, mut rows: Vec<LogRow>) -> Result<(), Interrupt> {
+        self.looked_at = Instant::now();
+        let ran = self.run_rows(&mut rows);
+        self.matcher.take_back(rows.into_iter().filter_map(LogRow::into_event));
+        ran
+    }
+
+    fn run_rows(&mut self, rows: &mut [LogRow]) -> Result<(), Interrupt> {
         let mut index = 0;
         // Rows before this place are called one by one: their batch failed.
         let mut singly_before = 0;
         while index < rows.len() {
-            self.flush_if_due(Instant::now())?;
+            // Looked at after each call: what else happens here takes no time to speak of.
+            let now = self.looked_at;
+            self.flush_if_due(now)?;
             let row = &rows[index];
             match self.plan(row, index < singly_before) {
-                Plan::PassBy => self.progress.advance(row.id, Instant::now()),
-                Plan::Wait => self.conclude_blocked(row),
-                Plan::Known(called) => self.conclude(row, called),
+                Plan::PassBy => self.progress.advance(row.id, now),
+                Plan::Wait => self.conclude_blocked(row, now),
+                Plan::Known(called) => self.conclude(row, row.key(), called, now),
                 Plan::Batch => {
-                    match self.run_batch(&mut rows, index)? {
+                    match self.run_batch(rows, index)? {
                         Batched::Done(end) => index = end,
                         Batched::Singly(end) => singly_before = end,
                     }
@@ -319,7 +340,7 @@ impl Lane {
                     let Some(called) = self.attempt(event, false, &[], rest, &mut HashSet::new())? else {
                         return Ok(());
                     };
-                    self.conclude(row, called);
+                    self.conclude(row, row.key(), called, self.looked_at);
                 }
             }
             index += 1;
@@ -333,9 +354,9 @@ impl Lane {
         }
         match &row.body {
             Body::Skip | Body::Missing => Plan::PassBy,
-            Body::Bad(reason) => Plan::Known(Called::Poison { reason: reason.clone() }),
+            Body::Bad(undecodable) => Plan::Known(Called::Poison { reason: undecodable.reason.clone() }),
             Body::Event(_) if self.is_blocked(row) => Plan::Wait,
-            Body::Event(_) => match self.ahead.remove(&row.id) {
+            Body::Event(_) => match self.known_ahead(row.id) {
                 Some(called) => Plan::Known(called),
                 None if singly || self.batch_limit == 1 || self.single_step_to.is_some() => Plan::Call,
                 // An outage is probed with single events.
@@ -345,8 +366,13 @@ impl Lane {
         }
     }
 
+    /// Nearly always there is none, and then no id need be hashed.
+    fn known_ahead(&mut self, id: i64) -> Option<Called> {
+        if self.ahead.is_empty() { None } else { self.ahead.remove(&id) }
+    }
+
     fn is_blocked(&self, row: &LogRow) -> bool {
-        row.blocked || row.key.as_deref().is_some_and(|key| self.progress.is_blocked(key))
+        row.blocked || row.key().is_some_and(|key| self.progress.is_blocked(key))
     }
 
     /// Hands the next runnable events to the handler at once.
@@ -358,7 +384,7 @@ impl Lane {
         let mut end = start;
         while end < rows.len() && events.len() < self.batch_limit {
             let row = &mut rows[end];
-            let runnable = !row.blocked && !row.key.as_deref().is_some_and(|key| self.progress.is_blocked(key));
+            let runnable = !self.is_blocked(row);
             match &row.body {
                 _ if row.own_row => {}
                 Body::Skip => {}
@@ -376,14 +402,15 @@ impl Lane {
             && let Called::Done = self.call_batch(&batch)?
         {
             self.outage_over();
-            let mut places = places.into_iter().peekable();
+            let mut done = places.into_iter().zip(&batch).peekable();
+            let now = self.looked_at;
             for (index, row) in rows[start..end].iter().enumerate() {
-                if places.next_if_eq(&(start + index)).is_some() {
-                    self.conclude(row, Called::Done);
-                } else {
-                    self.progress.advance(row.id, Instant::now());
+                match done.next_if(|(place, _)| *place == start + index) {
+                    Some((_, event)) => self.conclude(row, event.key.as_deref(), Called::Done, now),
+                    None => self.progress.advance(row.id, now),
                 }
             }
+            self.matcher.take_back(batch);
             return Ok(Batched::Done(end));
         }
         for (place, event) in places.into_iter().zip(batch.drain(..)) {
@@ -392,27 +419,25 @@ impl Lane {
         Ok(Batched::Singly(end))
     }
 
-    fn conclude_blocked(&mut self, row: &LogRow) {
-        let now = Instant::now();
-        let change = Change::New { id: row.id, key: row.key.clone(), verdict: Verdict::Blocked };
+    fn conclude_blocked(&mut self, row: &LogRow, now: Instant) {
+        let change = Change::New { id: row.id, key: row.key().map(str::to_owned), verdict: Verdict::Blocked };
         self.progress.record(change, now);
-        if let Some(key) = &row.key {
+        if let Some(key) = row.key() {
             self.progress.block(key);
         }
         self.progress.advance(row.id, now);
     }
 
-    fn conclude(&mut self, row: &LogRow, called: Called) {
-        let now = Instant::now();
+    fn conclude(&mut self, row: &LogRow, key: Option<&str>, called: Called, now: Instant) {
         let verdict = self.verdict(called, 0);
         if let Verdict::Done = verdict {
-            if let Some(key) = &row.key
+            if let Some(key) = key
                 && (row.dead_below || self.progress.has_dead(key))
             {
-                self.progress.record(Change::Passed { id: row.id, key: key.clone() }, now);
+                self.progress.record(Change::Passed { id: row.id, key: key.to_owned() }, now);
             }
         } else {
-            if let Some(key) = &row.key {
+            if let Some(key) = key {
                 let passed_over =
                     matches!(verdict, Verdict::Final { .. }) && self.on_dead_letter == OnDeadLetter::Continue;
                 if passed_over {
@@ -421,7 +446,7 @@ impl Lane {
                     self.progress.block(key);
                 }
             }
-            self.progress.record(Change::New { id: row.id, key: row.key.clone(), verdict }, now);
+            self.progress.record(Change::New { id: row.id, key: key.map(str::to_owned), verdict }, now);
         }
         self.progress.advance(row.id, now);
     }
@@ -505,7 +530,7 @@ impl Lane {
     fn runnable_of_another_key<'r>(&self, key: Option<&str>, log: &'r [LogRow]) -> Option<(i64, &'r Event)> {
         let mut before: HashSet<&str> = key.into_iter().collect();
         for row in log.iter().take(PROBE_DEPTH) {
-            let row_key = row.key.as_deref();
+            let row_key = row.key();
             let free = match row_key {
                 Some(key) => !row.blocked && !self.progress.is_blocked(key) && !before.contains(key),
                 None => true,
@@ -531,14 +556,19 @@ impl Lane {
         }
         let limit = self.board.time_limit();
         // Named only once it is its turn: an event that waits for a suspect would be blamed for the suspect's deed.
-        let turn = if alone { Turn::Alone(gate::enter_alone(limit)) } else { Turn::Among(gate::enter(limit)) };
+        let turn = if alone { Turn::Alone(gate::enter_alone(limit)) } else { Turn::Among(self.entrance.enter(limit)) };
         if self.past_deadline() {
             return Err(Interrupt::Deadline);
         }
         if alone || self.single_step_to.is_some() {
             self.settle(Some(event.id))?;
         }
-        let called = call::call(self.handler.as_ref(), &self.board, event);
+        let at_once = matches!(&turn, Turn::Among(pass) if !pass.waited) && self.single_step_to.is_none();
+        if !at_once {
+            self.looked_at = Instant::now();
+        }
+        let called = call::call(self.handler.as_ref(), &self.board, event, self.looked_at);
+        self.looked_at = Instant::now();
         if let Turn::Alone(_) = turn {
             // Its name goes before others run. If that fails the outcome still counts; it is written later.
             match self.settle(None) {
@@ -554,11 +584,12 @@ impl Lane {
         if gate::is_closed() {
             self.settle(None)?;
         }
-        let pass = gate::enter(self.board.time_limit());
+        let pass = self.entrance.enter(self.board.time_limit());
         if self.past_deadline() {
             return Err(Interrupt::Deadline);
         }
-        let called = call::call_batch(self.handler.as_ref(), &self.board, batch);
+        let called = call::call_batch(self.handler.as_ref(), &self.board, batch, Instant::now());
+        self.looked_at = Instant::now();
         drop(pass);
         Ok(called)
     }
