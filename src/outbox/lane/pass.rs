@@ -9,7 +9,7 @@ use super::{Interrupt, Lane, LaneState, orphans};
 use crate::outbox::dispatch::{LaneStart, OnDeadLetter};
 use crate::outbox::flush::{Change, Verdict};
 use crate::outbox::gate::{self, AlonePass, Pass};
-use crate::outbox::log::{self, BatchLimits, Body, Exception, LogRow};
+use crate::outbox::log::{self, BatchLimits, Body, Exception, LogRow, Questions};
 use crate::outbox::policy::millis;
 use crate::outbox::{Event, sql};
 
@@ -114,7 +114,10 @@ impl Lane {
         let (name, position, matcher) = (self.name.as_str(), self.progress.position(), &mut self.matcher);
         let log = self
             .database
-            .read(|connection| log::read_log(connection, matcher, position, limits, Some(name)))
+            .read(|connection| {
+                let ask = Questions::worth_asking(connection, name, position)?;
+                log::read_log(connection, matcher, position, limits, (name, ask))
+            })
             .map_err(|error| Interrupt::Database(format!("reading failed: {error}")))?;
         self.board.passed(self.matcher.take_skipped());
         Ok(log)
@@ -159,17 +162,15 @@ impl Lane {
                 let lane = take::read_lane(connection, name)?;
                 let (mut due, mut log) = (Vec::new(), Vec::new());
                 if with_events {
-                    let has_exceptions: bool = connection
-                        .prepare_cached(sql::HAS_EXCEPTIONS)?
-                        .query_row((name, position), |row| row.get(0))?;
-                    if has_exceptions {
+                    let ask = Questions::worth_asking(connection, name, position)?;
+                    if ask.open {
                         due = read_due(connection, name, now, far, limits.bytes)?;
                     }
                     if !due.is_empty() {
                         // Only looked at for a probe; the log is read anew after the exceptions.
                         limits.rows = limits.rows.min(PROBE_DEPTH);
                     }
-                    log = log::read_log(connection, matcher, position, limits, has_exceptions.then_some(name))?;
+                    log = log::read_log(connection, matcher, position, limits, (name, ask))?;
                 }
                 Ok(Seen { lane, due, log })
             })
