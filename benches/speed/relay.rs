@@ -175,7 +175,7 @@ struct Owned {
     _occurred_at: i64,
 }
 
-pub fn read_all(path: &Path) -> Outcome<()> {
+fn read_all(path: &Path) -> Outcome<()> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.pragma_update(None, "query_only", true)?;
@@ -204,7 +204,7 @@ pub fn read_all(path: &Path) -> Outcome<()> {
 /// Ten seconds pass between two looks at it, so that no retry is waited for. It starts in the past, so that no event is
 /// ever old.
 #[derive(Debug)]
-pub struct LeapingClock(ManualClock);
+struct LeapingClock(ManualClock);
 
 impl Default for LeapingClock {
     fn default() -> Self {
