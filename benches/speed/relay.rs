@@ -175,7 +175,7 @@ struct Owned {
     _occurred_at: i64,
 }
 
-pub fn read_all(path: &Path) -> Outcome<()> {
+fn read_all(path: &Path) -> Outcome<()> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.pragma_update(None, "query_only", true)?;

@@ -56,7 +56,7 @@ fn in_turns(
         .collect()
 }
 
-pub fn by_callers(site: &Site, articles: Vec<NewArticle>, callers: usize) -> Outcome<Duration> {
+fn by_callers(site: &Site, articles: Vec<NewArticle>, callers: usize) -> Outcome<Duration> {
     let context = WriteContext::default();
     let mut shares: Vec<Vec<NewArticle>> = (0..callers).map(|_| Vec::new()).collect();
     for (number, article) in articles.into_iter().enumerate() {

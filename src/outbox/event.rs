@@ -41,6 +41,20 @@ pub struct Event {
 }
 
 impl Event {
+    /// An event to be filled in.
+    pub(super) fn blank() -> Self {
+        NewEvent {
+            event_id: String::new(),
+            event_type: String::new(),
+            key: None,
+            payload: String::new(),
+            correlation_id: None,
+            causation_id: None,
+            occurred_at: None,
+        }
+        .into_event(0)
+    }
+
     /// The payload as `T`. The error converts into [`DispatchError::Poison`](super::DispatchError).
     pub fn json<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
         serde_json::from_str(&self.payload)

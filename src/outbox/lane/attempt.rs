@@ -1,6 +1,7 @@
 //! Attempts: the handler's turn in the process, what is named before it, and what an `Unavailable` comes to.
 
 use std::collections::HashSet;
+use std::time::Instant;
 
 use super::call::{self, Called};
 use super::{Interrupt, Lane};
@@ -9,11 +10,11 @@ use crate::outbox::gate::{self, AlonePass, Pass};
 use crate::outbox::log::{Body, Exception, LogRow};
 
 /// How far a probe looks for an event of another key.
-const PROBE_DEPTH: usize = 256;
+pub(super) const PROBE_DEPTH: usize = 256;
 
 /// The right to call the handler now.
 enum Turn {
-    Among(#[expect(dead_code, reason = "held until the call has ended")] Pass),
+    Among(Pass),
     Alone(#[expect(dead_code, reason = "held until the call has ended")] AlonePass),
 }
 
@@ -80,7 +81,7 @@ impl Lane {
     fn runnable_of_another_key<'r>(&self, key: Option<&str>, log: &'r [LogRow]) -> Option<(i64, &'r Event)> {
         let mut before: HashSet<&str> = key.into_iter().collect();
         for row in log.iter().take(PROBE_DEPTH) {
-            let row_key = row.key.as_deref();
+            let row_key = row.key();
             let free = match row_key {
                 Some(key) => !row.blocked && !self.progress.is_blocked(key) && !before.contains(key),
                 None => true,
@@ -106,14 +107,19 @@ impl Lane {
         }
         let limit = self.board.time_limit();
         // Named only once it is its turn: an event that waits for a suspect would be blamed for the suspect's deed.
-        let turn = if alone { Turn::Alone(gate::enter_alone(limit)) } else { Turn::Among(gate::enter(limit)) };
+        let turn = if alone { Turn::Alone(gate::enter_alone(limit)) } else { Turn::Among(self.entrance.enter(limit)) };
         if self.past_deadline() {
             return Err(Interrupt::Deadline);
         }
         if alone || self.single_step_to.is_some() {
             self.settle(Some(event.id))?;
         }
-        let called = call::call(self.handler.as_ref(), &self.board, event);
+        let at_once = matches!(&turn, Turn::Among(pass) if !pass.waited) && self.single_step_to.is_none();
+        if !at_once {
+            self.looked_at = Instant::now();
+        }
+        let called = call::call(self.handler.as_ref(), &self.board, event, self.looked_at);
+        self.looked_at = Instant::now();
         if let Turn::Alone(_) = turn {
             // Its name goes before others run. If that fails the outcome still counts; it is written later.
             if let Err(Interrupt::Lost) = self.settle(None) {
@@ -128,11 +134,12 @@ impl Lane {
         if gate::is_closed() {
             self.settle(None)?;
         }
-        let pass = gate::enter(self.board.time_limit());
+        let pass = self.entrance.enter(self.board.time_limit());
         if self.past_deadline() {
             return Err(Interrupt::Deadline);
         }
-        let called = call::call_batch(self.handler.as_ref(), &self.board, batch);
+        let called = call::call_batch(self.handler.as_ref(), &self.board, batch, Instant::now());
+        self.looked_at = Instant::now();
         drop(pass);
         Ok(called)
     }

@@ -26,6 +26,7 @@ pub(super) use self::status::Board;
 pub use self::status::{LaneState, LaneStatus};
 use self::take::{Claim, Taken};
 use super::flush::{self, Flush, Pause};
+use super::gate::Entrance;
 use super::log::Matcher;
 use super::owner::{Liveness, OwnerLock, OwnerWatch};
 use super::policy::millis;
@@ -98,6 +99,9 @@ pub(super) struct Lane {
     notices: Receiver<()>,
     watch: OwnerWatch,
     matcher: Matcher,
+    entrance: Entrance,
+    /// The last look at the time: after a read, and after each call.
+    looked_at: Instant,
     progress: Progress,
     /// Outcomes of log events that ran ahead of the position, to tell an outage from one dead address.
     ahead: HashMap<i64, Called>,
@@ -120,6 +124,8 @@ impl Lane {
             start_at: handler.start_at(),
             batch_limit: handler.batch_limit().clamp(1, options.batch_events),
             matcher: Matcher::new(handler.filter()),
+            entrance: Entrance::new(),
+            looked_at: Instant::now(),
             database,
             name,
             handler,

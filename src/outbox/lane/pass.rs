@@ -3,12 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
+use super::attempt::PROBE_DEPTH;
 use super::call::{self, Called};
 use super::take::{self, LaneRow};
 use super::{Interrupt, Lane, LaneState, orphans};
 use crate::outbox::dispatch::{LaneStart, OnDeadLetter};
 use crate::outbox::flush::{Change, Verdict};
-use crate::outbox::log::{self, BatchLimits, Body, Exception, LogRow};
+use crate::outbox::log::{self, BatchLimits, Body, Exception, LogRow, Questions};
 use crate::outbox::policy::millis;
 use crate::outbox::{Event, sql};
 
@@ -51,11 +52,19 @@ impl Lane {
         let paused = self.is_paused();
         let position = self.progress.position();
         self.ahead.retain(|id, _| *id > position);
-        if self.progress.has_unwritten_rows() || self.progress.rows_ahead() >= self.options.run_ahead {
+        if self.progress.has_unwritten_rows() {
             self.settle(None)?;
+        }
+        if self.progress.rows_ahead() >= self.options.run_ahead {
+            // The flush under way makes room; what came after it is written while the lane goes on.
+            self.land(true)?;
+            if self.progress.rows_ahead() >= self.options.run_ahead {
+                self.settle(None)?;
+            }
         }
         self.progress.before_read();
         let seen = self.read(!paused)?;
+        self.looked_at = Instant::now();
         let skipped = self.matcher.take_skipped();
         // With exceptions due, the log is read once more after them, and counted then.
         self.board.passed(if seen.due.is_empty() { skipped } else { HashMap::new() });
@@ -101,7 +110,10 @@ impl Lane {
         let (name, position, matcher) = (self.name.as_str(), self.progress.position(), &mut self.matcher);
         let log = self
             .database
-            .read(|connection| log::read_log(connection, matcher, position, limits, Some(name)))
+            .read(|connection| {
+                let ask = Questions::worth_asking(connection, name, position)?;
+                log::read_log(connection, matcher, position, limits, (name, ask))
+            })
             .map_err(|error| Interrupt::Database(format!("reading failed: {error}")))?;
         self.board.passed(self.matcher.take_skipped());
         Ok(log)
@@ -139,20 +151,22 @@ impl Lane {
     fn read(&mut self, with_events: bool) -> Result<Seen, Interrupt> {
         let now = self.now();
         let far = now.saturating_add(millis(self.options.policy.longest_wait()));
-        let limits = self.batch_limits();
+        let mut limits = self.batch_limits();
         let (name, position, matcher) = (self.name.as_str(), self.progress.position(), &mut self.matcher);
         self.database
             .read(|connection| -> rusqlite::Result<Seen> {
                 let lane = take::read_lane(connection, name)?;
                 let (mut due, mut log) = (Vec::new(), Vec::new());
                 if with_events {
-                    let has_exceptions: bool = connection
-                        .prepare_cached(sql::HAS_EXCEPTIONS)?
-                        .query_row((name, position), |row| row.get(0))?;
-                    if has_exceptions {
+                    let ask = Questions::worth_asking(connection, name, position)?;
+                    if ask.open {
                         due = read_due(connection, name, now, far, limits.bytes)?;
                     }
-                    log = log::read_log(connection, matcher, position, limits, has_exceptions.then_some(name))?;
+                    if !due.is_empty() {
+                        // Only looked at for a probe; the log is read anew after the exceptions.
+                        limits.rows = limits.rows.min(PROBE_DEPTH);
+                    }
+                    log = log::read_log(connection, matcher, position, limits, (name, ask))?;
                 }
                 Ok(Seen { lane, due, log })
             })
@@ -268,7 +282,7 @@ impl Lane {
                     None => return Ok(None),
                 }
             }
-            Body::Bad(reason) => Called::Poison { reason: reason.clone() },
+            Body::Bad(undecodable) => Called::Poison { reason: undecodable.reason.clone() },
             Body::Missing | Body::Skip => {
                 return Ok(Some(Verdict::Discarded { reason: "event_missing".to_owned() }));
             }
@@ -291,18 +305,27 @@ impl Lane {
 
     /// Runs the log in order; stops early when the lane pauses.
     fn run_log(&mut self, mut rows: Vec<LogRow>) -> Result<(), Interrupt> {
+        self.looked_at = Instant::now();
+        let ran = self.run_rows(&mut rows);
+        self.matcher.take_back(rows.into_iter().filter_map(LogRow::into_event));
+        ran
+    }
+
+    fn run_rows(&mut self, rows: &mut [LogRow]) -> Result<(), Interrupt> {
         let mut index = 0;
         // Rows before this place are called one by one: their batch failed.
         let mut singly_before = 0;
         while index < rows.len() {
-            self.flush_if_due(Instant::now())?;
+            // Looked at after each call: what else happens here takes no time to speak of.
+            let now = self.looked_at;
+            self.flush_if_due(now)?;
             let row = &rows[index];
             match self.plan(row, index < singly_before) {
-                Plan::PassBy => self.progress.advance(row.id, Instant::now()),
-                Plan::Wait => self.conclude_blocked(row),
-                Plan::Known(called) => self.conclude(row, called),
+                Plan::PassBy => self.progress.advance(row.id, now),
+                Plan::Wait => self.conclude_blocked(row, now),
+                Plan::Known(called) => self.conclude(row, row.key(), called, now),
                 Plan::Batch => {
-                    match self.run_batch(&mut rows, index)? {
+                    match self.run_batch(rows, index)? {
                         Batched::Done(end) => index = end,
                         Batched::Singly(end) => singly_before = end,
                     }
@@ -314,7 +337,7 @@ impl Lane {
                     let Some(called) = self.attempt(event, false, &[], rest, &mut HashSet::new())? else {
                         return Ok(());
                     };
-                    self.conclude(row, called);
+                    self.conclude(row, row.key(), called, self.looked_at);
                 }
             }
             index += 1;
@@ -328,9 +351,9 @@ impl Lane {
         }
         match &row.body {
             Body::Skip | Body::Missing => Plan::PassBy,
-            Body::Bad(reason) => Plan::Known(Called::Poison { reason: reason.clone() }),
+            Body::Bad(undecodable) => Plan::Known(Called::Poison { reason: undecodable.reason.clone() }),
             Body::Event(_) if self.is_blocked(row) => Plan::Wait,
-            Body::Event(_) => match self.ahead.remove(&row.id) {
+            Body::Event(_) => match self.known_ahead(row.id) {
                 Some(called) => Plan::Known(called),
                 None if singly || self.batch_limit == 1 || self.single_step_to.is_some() => Plan::Call,
                 // An outage is probed with single events.
@@ -340,8 +363,13 @@ impl Lane {
         }
     }
 
+    /// Nearly always there is none, and then no id need be hashed.
+    fn known_ahead(&mut self, id: i64) -> Option<Called> {
+        if self.ahead.is_empty() { None } else { self.ahead.remove(&id) }
+    }
+
     fn is_blocked(&self, row: &LogRow) -> bool {
-        row.blocked || row.key.as_deref().is_some_and(|key| self.progress.is_blocked(key))
+        row.blocked || row.key().is_some_and(|key| self.progress.is_blocked(key))
     }
 
     /// Hands the next runnable events to the handler at once.
@@ -353,7 +381,7 @@ impl Lane {
         let mut end = start;
         while end < rows.len() && events.len() < self.batch_limit {
             let row = &mut rows[end];
-            let runnable = !row.blocked && !row.key.as_deref().is_some_and(|key| self.progress.is_blocked(key));
+            let runnable = !self.is_blocked(row);
             match &row.body {
                 _ if row.own_row => {}
                 Body::Skip => {}
@@ -371,14 +399,15 @@ impl Lane {
             && let Called::Done = self.call_batch(&batch)?
         {
             self.outage_over();
-            let mut places = places.into_iter().peekable();
+            let mut done = places.into_iter().zip(&batch).peekable();
+            let now = self.looked_at;
             for (index, row) in rows[start..end].iter().enumerate() {
-                if places.next_if_eq(&(start + index)).is_some() {
-                    self.conclude(row, Called::Done);
-                } else {
-                    self.progress.advance(row.id, Instant::now());
+                match done.next_if(|(place, _)| *place == start + index) {
+                    Some((_, event)) => self.conclude(row, event.key.as_deref(), Called::Done, now),
+                    None => self.progress.advance(row.id, now),
                 }
             }
+            self.matcher.take_back(batch);
             return Ok(Batched::Done(end));
         }
         for (place, event) in places.into_iter().zip(batch.drain(..)) {
@@ -387,27 +416,25 @@ impl Lane {
         Ok(Batched::Singly(end))
     }
 
-    fn conclude_blocked(&mut self, row: &LogRow) {
-        let now = Instant::now();
-        let change = Change::New { id: row.id, key: row.key.clone(), verdict: Verdict::Blocked };
+    fn conclude_blocked(&mut self, row: &LogRow, now: Instant) {
+        let change = Change::New { id: row.id, key: row.key().map(str::to_owned), verdict: Verdict::Blocked };
         self.progress.record(change, now);
-        if let Some(key) = &row.key {
+        if let Some(key) = row.key() {
             self.progress.block(key);
         }
         self.progress.advance(row.id, now);
     }
 
-    fn conclude(&mut self, row: &LogRow, called: Called) {
-        let now = Instant::now();
+    fn conclude(&mut self, row: &LogRow, key: Option<&str>, called: Called, now: Instant) {
         let verdict = self.verdict(called, 0);
         if let Verdict::Done = verdict {
-            if let Some(key) = &row.key
+            if let Some(key) = key
                 && (row.dead_below || self.progress.has_dead(key))
             {
-                self.progress.record(Change::Passed { id: row.id, key: key.clone() }, now);
+                self.progress.record(Change::Passed { id: row.id, key: key.to_owned() }, now);
             }
         } else {
-            if let Some(key) = &row.key {
+            if let Some(key) = key {
                 let passed_over =
                     matches!(verdict, Verdict::Final { .. }) && self.on_dead_letter == OnDeadLetter::Continue;
                 if passed_over {
@@ -416,7 +443,7 @@ impl Lane {
                     self.progress.block(key);
                 }
             }
-            self.progress.record(Change::New { id: row.id, key: row.key.clone(), verdict }, now);
+            self.progress.record(Change::New { id: row.id, key: key.map(str::to_owned), verdict }, now);
         }
         self.progress.advance(row.id, now);
     }
