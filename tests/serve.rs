@@ -126,6 +126,48 @@ fn each_stop_signal_ends_the_services_in_reverse_with_exit_code_0() {
 }
 
 #[test]
+fn readiness_shows_what_each_lane_has_left_and_lanes_that_nobody_here_runs() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let server = Server::start(dir.path(), &[]);
+    let db = Connection::open(dir.path().join("data/articles.db")).expect("database");
+    let ready = || -> serde_json::Value {
+        let mut answer = ureq::get(format!("{}health/ready", server.url)).call().expect("200");
+        serde_json::from_str(&answer.body_mut().read_to_string().expect("text")).expect("JSON")
+    };
+    let insert =
+        "INSERT INTO event_outbox (event_type, event_key, payload) VALUES ('article.updated.v1', 'k', '{\"no\": 1}')";
+    db.execute(insert, []).expect("an event that no handler here can read");
+    let lane = "INSERT INTO lanes (handler, event_types, on_dead_letter, cursor, paused_until, outage_since) VALUES ('cdn', '[\"*\"]', 'continue', 0, 1781091000120, 0)";
+    db.execute(lane, []).expect("a lane of another program");
+    let lanes = |of: &serde_json::Value, name: &str| {
+        of["lanes"].as_array().expect("lanes").iter().find(|lane| lane["handler"] == name).cloned().unwrap_or_default()
+    };
+    let deadline = Instant::now() + SOON;
+    let mut seen = ready();
+    while lanes(&seen, "search")["dead_letters"] != 1 {
+        assert!(Instant::now() < deadline, "{seen}");
+        std::thread::park_timeout(Duration::from_millis(10));
+        seen = ready();
+    }
+    let search = lanes(&seen, "search");
+    assert_eq!((&search["healthy"], &search["state"]), (&true.into(), &"running".into()), "{search}");
+    assert!(search["retrying"].is_number() && search["lag_events"].is_number() && search["lag_ms"].is_number());
+    let cdn = lanes(&seen, "cdn");
+    assert_eq!((&cdn["healthy"], &cdn["state"]), (&false.into(), &"absent".into()), "{cdn}");
+    assert_eq!(cdn["lag_events"], 1);
+    assert_eq!(
+        (&cdn["paused_until"], &cdn["outage_since"]),
+        (&"2026-06-10T11:30:00.120Z".into(), &"1970-01-01T00:00:00.000Z".into())
+    );
+    assert_eq!((&seen["status"], &seen["backlog_error"]), (&"ready".into(), &serde_json::Value::Null));
+
+    db.execute_batch("ALTER TABLE lanes RENAME TO lanes_gone").expect("broken by force");
+    let broken = ready();
+    assert!(broken["backlog_error"].as_str().is_some_and(|error| error.contains("lanes")), "{broken}");
+    db.execute_batch("ALTER TABLE lanes_gone RENAME TO lanes").expect("mended");
+}
+
+#[test]
 fn an_empty_database_is_seeded_once() {
     let dir = tempfile::tempdir().expect("tempdir");
     let folder = posts(dir.path(), 3);

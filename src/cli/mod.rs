@@ -7,6 +7,8 @@ mod delivery;
 mod error;
 mod front_matter;
 mod handler;
+#[cfg(feature = "server")]
+mod health;
 mod help;
 mod import;
 mod markdown_files;

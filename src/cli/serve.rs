@@ -8,14 +8,15 @@ use std::sync::Arc;
 
 use super::app::App;
 use super::delivery::Delivery;
+use super::health;
 use super::import::{self, Source};
 use super::settings::{self, DataDir};
 use super::{CliError, ServeArgs, exit};
 use crate::article::ListQuery;
 use crate::http::engine::{Engine, EngineOptions};
-use crate::http::{Health, LaneHealth, ServiceHealth, Site, SiteParts};
+use crate::http::{Site, SiteParts};
 use crate::lifecycle::{BoxError, Handle, Manager, ManagerOptions, StartError};
-use crate::outbox::{LaneState, LaneStatus, Relay};
+use crate::outbox::{Operator, Relay};
 use crate::sinks::cache::PageCache;
 
 /// Serves until a signal or a failure. The exit code is 0 only for a clean stop that was asked for.
@@ -68,40 +69,14 @@ fn register(manager: &mut Manager, app: &App, delivery: Delivery, engine: Arc<En
 }
 
 fn site(app: &App, cache: PageCache, relay: &Relay, handle: Handle) -> Site {
-    let relay = relay.clone();
+    let (relay, operator) = (relay.clone(), Operator::new(&app.database));
     Site::new(SiteParts {
         articles: app.articles.clone(),
         search: Arc::new(app.search.clone()),
         cache,
         renderer: app.renderer.clone(),
-        health: Box::new(move || health(&handle, &relay)),
+        health: Box::new(move || health::of(&handle, &relay, &operator)),
     })
-}
-
-fn health(handle: &Handle, relay: &Relay) -> Health {
-    let status = handle.status();
-    let services = status.services.into_iter().map(|service| ServiceHealth {
-        name: service.name,
-        state: service.state.as_str().to_owned(),
-        reason: service.reason,
-    });
-    let lanes = relay.status().iter().map(lane_health).collect();
-    Health { ready: status.ready, services: services.collect(), lanes }
-}
-
-fn lane_health(lane: &LaneStatus) -> LaneHealth {
-    let (state, reason) = match &lane.state {
-        LaneState::Running if lane.is_overdue() => ("overdue", Some("a call is past its time limit".to_owned())),
-        LaneState::Running => ("running", None),
-        LaneState::Starting => ("starting", None),
-        LaneState::Standby { owner } => ("standby", Some(format!("owned by {owner}"))),
-        LaneState::Paused { reason, .. } => ("paused", Some(reason.clone())),
-        LaneState::Held => ("held", Some("by an operator".to_owned())),
-        LaneState::Waiting { reason } => ("waiting", Some(reason.clone())),
-        LaneState::Stopped => ("stopped", None),
-    };
-    let healthy = matches!(state, "running" | "standby" | "starting");
-    LaneHealth { handler: lane.handler.clone(), state: state.to_owned(), healthy, reason }
 }
 
 /// Imports `source` if no article was ever stored.

@@ -13,8 +13,10 @@ pub struct Health {
     pub ready: bool,
     /// The services in the order of their start.
     pub services: Vec<ServiceHealth>,
-    /// The relay's lanes.
+    /// The lanes: those that this process runs, then those that only the database knows.
     pub lanes: Vec<LaneHealth>,
+    /// Why the database could not tell how far the lanes are; their [`backlog`](LaneHealth::backlog) is missing then.
+    pub backlog_error: Option<String>,
 }
 
 /// One service.
@@ -34,13 +36,39 @@ pub struct ServiceHealth {
 pub struct LaneHealth {
     /// The handler's name.
     pub handler: String,
-    /// Its state in one word.
+    /// Its state in one word; `absent` if this process does not run it.
     pub state: String,
     /// Delivering or standing by, with no call past its time limit.
     pub healthy: bool,
     /// Why not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// What is still to be done; `None` if the database could not tell.
+    #[serde(flatten)]
+    pub backlog: Option<LaneBacklog>,
+}
+
+/// What a lane has before it, as the database holds it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct LaneBacklog {
+    /// Events given up and passed over.
+    pub dead_letters: u64,
+    /// Events given up that hold back their key.
+    pub parked: u64,
+    /// Events to be tried again.
+    pub retrying: u64,
+    /// Events behind an earlier one of their key.
+    pub waiting: u64,
+    /// Events after the cursor, counted up to 100,000.
+    pub lag_events: u64,
+    /// Age of the oldest of them, milliseconds.
+    pub lag_ms: i64,
+    /// The transport is down, and is tried again then (RFC 3339).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused_until: Option<String>,
+    /// Since when it is down (RFC 3339).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outage_since: Option<String>,
 }
 
 /// The process answers.
@@ -53,6 +81,9 @@ pub(super) fn ready(health: &Health) -> Response {
     let mut body = serde_json::json!({ "status": if health.ready { "ready" } else { "not_ready" } });
     body["services"] = serde_json::json!(health.services);
     body["lanes"] = serde_json::json!(health.lanes);
+    if let Some(error) = &health.backlog_error {
+        body["backlog_error"] = serde_json::json!(error);
+    }
     answer(status, body.to_string())
 }
 

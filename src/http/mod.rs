@@ -13,13 +13,14 @@ mod api;
 mod conditional;
 pub mod engine;
 mod health;
+mod origin;
 mod pages;
 mod problem;
 mod request;
 mod site;
 mod view;
 
-pub use health::{Health, LaneHealth, ServiceHealth};
+pub use health::{Health, LaneBacklog, LaneHealth, ServiceHealth};
 pub use problem::Problem;
 pub use site::{Site, SiteParts};
 pub use view::rfc3339;

@@ -67,6 +67,9 @@ impl Pages {
         let list = ListQuery { page: query.number("page", 1)?, limit: PER_PAGE, kind, ..ListQuery::default() };
         self.listing("index", list.page, headers, || {
             let page = self.articles.list(&list)?;
+            if page.items.is_empty() && list.page > 1 {
+                return Ok(None);
+            }
             Ok(Some(self.renderer.index(&page, &self.articles.tags()?)))
         })
     }
@@ -79,7 +82,11 @@ impl Pages {
             let Some(known) = self.articles.tags()?.into_iter().find(|known| known.tag == key) else {
                 return Ok(None);
             };
-            Ok(Some(self.renderer.tag(&known.label, &self.articles.list(&list)?)))
+            let page = self.articles.list(&list)?;
+            if page.items.is_empty() && list.page > 1 {
+                return Ok(None);
+            }
+            Ok(Some(self.renderer.tag(&known.label, &page)))
         })
     }
 
@@ -89,6 +96,7 @@ impl Pages {
             return Ok(self.html(StatusCode::OK, self.renderer.search("", None)));
         }
         let (status, page) = match self.search.search(words, query.number("page", 1)?, PER_PAGE) {
+            Ok(found) if found.items.is_empty() && found.page > 1 => return Ok(self.not_found()),
             Ok(found) => (StatusCode::OK, self.renderer.search(words, Some(&found))),
             Err(error @ SearchError::InvalidQuery { .. }) => {
                 (StatusCode::BAD_REQUEST, self.renderer.error("Search", &error.to_string()))

@@ -3,18 +3,20 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use hyper::header::{HeaderName, HeaderValue};
+use hyper::header::{HeaderName, HeaderValue, LOCATION};
 use hyper::{Method, StatusCode};
 use uuid::Uuid;
 
 use super::api;
 use super::engine::{Engine, EngineOptions, Request, Response};
 use super::health::{self, Health};
+use super::origin;
 use super::pages::Pages;
 use super::problem::{self, Problem};
 use super::request::{Query, segments};
 use crate::service::{ArticleService, WriteContext};
 use crate::sinks::cache::PageCache;
+use crate::sinks::encode_segment;
 use crate::sinks::render::Renderer;
 use crate::sinks::search::SearchIndex;
 
@@ -114,6 +116,9 @@ impl Site {
     fn api(&self, request: &Request, path: &[&str], context: &WriteContext) -> Result<Response, Problem> {
         let articles = &self.parts.articles;
         let query = || Query::parse(request.query.as_deref());
+        if method(request) != "GET" {
+            origin::may_write(&request.headers)?;
+        }
         match (path, method(request)) {
             (["articles"], "GET") => api::list(articles, &query()?),
             (["articles"], "POST") => api::create(articles, request, context),
@@ -134,7 +139,10 @@ impl Site {
     fn pages(&self, request: &Request, path: &[&str]) -> Result<Response, Problem> {
         let pages = &self.parts.pages;
         let query = || Query::parse(request.query.as_deref());
-        let known = matches!(path, [""] | ["articles", _] | ["tags", _] | ["search"] | ["assets", _]);
+        let known = matches!(
+            path,
+            [""] | ["articles", _] | ["tags", _] | ["articles" | "tags", _, ""] | ["search"] | ["assets", _]
+        );
         if known {
             only_get(request)?;
         }
@@ -142,6 +150,7 @@ impl Site {
             [""] => pages.index(&query()?, &request.headers),
             ["articles", slug] => pages.article(slug, &request.headers),
             ["tags", tag] => pages.tag(tag, &query()?, &request.headers),
+            ["articles" | "tags", name, ""] if !name.is_empty() => Ok(without_slash(path[0], name, request)),
             ["search"] => pages.search(&query()?),
             ["assets", name] => pages.asset(name, &request.headers),
             _ => Ok(pages.not_found()),
@@ -162,6 +171,20 @@ fn method(request: &Request) -> &str {
 
 fn only_get(request: &Request) -> Result<(), Problem> {
     if method(request) == "GET" { Ok(()) } else { Err(Problem::method_not_allowed("GET, HEAD")) }
+}
+
+/// One address for each page: where it is without the slash at its end.
+fn without_slash(folder: &str, name: &str, request: &Request) -> Response {
+    let mut to = format!("/{folder}/{}", encode_segment(name));
+    if let Some(query) = &request.query {
+        to.push('?');
+        to.push_str(query);
+    }
+    let response = Response::new(StatusCode::PERMANENT_REDIRECT, "");
+    match HeaderValue::from_str(&to) {
+        Ok(to) => response.header(LOCATION, to),
+        Err(_) => response,
+    }
 }
 
 fn no_such_path() -> Problem {

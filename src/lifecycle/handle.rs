@@ -8,6 +8,9 @@ use super::shared::{Shared, deadline_after};
 /// The exit code after a second signal (128 + SIGINT).
 pub const SIGNAL_EXIT_CODE: u8 = 130;
 
+/// So soon after the first signal, another is the same one.
+pub const SIGNAL_ECHO: Duration = Duration::from_millis(100);
+
 /// Asks for a stop, and looks at the states, from any thread. Cheap to clone; does not keep services alive.
 #[derive(Debug, Clone)]
 pub struct Handle {
@@ -20,10 +23,21 @@ impl Handle {
         self.shared.request_stop(cause.into());
     }
 
-    /// What a signal handler calls: the first signal asks for a stop, any further one tells the caller to exit.
+    /// What a signal handler calls: the first signal asks for a stop, a further one tells the caller to exit.
+    ///
+    /// What comes within [`SIGNAL_ECHO`] of the first counts as that one: whoever signals a process and its group, as
+    /// `timeout` and some terminals do, signals it twice and means it once.
     pub fn on_signal(&self) -> SignalReply {
-        if self.shared.count_signal() == 1 {
+        self.on_signal_at(Instant::now())
+    }
+
+    /// [`on_signal`](Self::on_signal) for a signal that came at `now`.
+    pub fn on_signal_at(&self, now: Instant) -> SignalReply {
+        let Some(first) = self.shared.first_signal(now) else {
             self.request_stop("signal");
+            return SignalReply::Stopping;
+        };
+        if now.saturating_duration_since(first) < SIGNAL_ECHO {
             return SignalReply::Stopping;
         }
         log::warn!("phase=shutdown a second signal: exit at once with {SIGNAL_EXIT_CODE}");

@@ -41,7 +41,7 @@ mod service;
 mod shared;
 mod spawner;
 
-pub use handle::{Handle, SIGNAL_EXIT_CODE, ServiceState, ServiceStatus, SignalReply, Status};
+pub use handle::{Handle, SIGNAL_ECHO, SIGNAL_EXIT_CODE, ServiceState, ServiceStatus, SignalReply, Status};
 pub use manager::{Manager, ManagerOptions, ServiceOptions};
 pub use report::{Cause, Failure, Fault, HookKind, Outcome, RegisterError, StartError};
 pub use service::{BoxError, Interrupted, Service, StartContext};

@@ -32,7 +32,7 @@ pub(super) struct State {
     pub(super) outcome: Option<Outcome>,
     /// Grows with every change.
     pub(super) revision: u64,
-    signals: u32,
+    first_signal: Option<Instant>,
     threads_begun: u64,
     lines: Vec<Line>,
 }
@@ -104,7 +104,7 @@ impl Shared {
             slots: Vec::new(),
             outcome: None,
             revision: 0,
-            signals: 0,
+            first_signal: None,
             threads_begun: 0,
             lines: Vec::new(),
         };
@@ -176,12 +176,9 @@ impl Shared {
         });
     }
 
-    /// Signals so far, with this one.
-    pub(super) fn count_signal(&self) -> u32 {
-        self.update(|state| {
-            state.signals = state.signals.saturating_add(1);
-            state.signals
-        })
+    /// When the first signal came; `None` if it is the one that comes `now`.
+    pub(super) fn first_signal(&self, now: Instant) -> Option<Instant> {
+        self.update(|state| state.first_signal.replace(state.first_signal.unwrap_or(now)))
     }
 
     pub(super) fn thread_begins(&self, index: usize, thread: &str) -> u64 {

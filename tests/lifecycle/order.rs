@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use vayu_articles::lifecycle::{Cause, RegisterError, ServiceState, SignalReply, StartContext, StartError};
 
@@ -139,10 +140,27 @@ fn the_first_signal_stops_and_the_second_exits_with_130() {
     hook();
     assert!(codes.lock().unwrap().is_empty());
     assert_eq!(manager.handle().status().stop_cause.as_deref(), Some("signal"));
-    hook();
-    hook();
+    let deadline = Instant::now() + AMPLE;
+    while codes.lock().unwrap().len() < 2 {
+        assert!(Instant::now() < deadline, "a later signal insists");
+        std::thread::park_timeout(Duration::from_millis(5));
+        hook();
+    }
     assert_eq!(*codes.lock().unwrap(), [130, 130]);
     assert_eq!(manager.handle().on_signal(), SignalReply::Exit(130));
+    assert_eq!(manager.run().exit_code(), 0);
+}
+
+#[test]
+fn a_signal_within_100_ms_of_the_first_is_the_same_one() {
+    let manager = manager();
+    let handle = manager.handle();
+    let first = Instant::now();
+    let at = |ms| handle.on_signal_at(first + Duration::from_millis(ms));
+    assert_eq!([at(0), at(0), at(60), at(99)], [SignalReply::Stopping; 4]);
+    // A burst does not put it off: the first one counts.
+    assert_eq!(at(100), SignalReply::Exit(130));
+    assert_eq!(at(101), SignalReply::Exit(130));
     assert_eq!(manager.run().exit_code(), 0);
 }
 

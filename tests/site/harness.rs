@@ -72,7 +72,7 @@ impl TestSite {
             search: Arc::new(search.clone()),
             cache,
             renderer,
-            health: Box::new(|| Health { ready: true, services: Vec::new(), lanes: Vec::new() }),
+            health: Box::new(|| Health { ready: true, services: Vec::new(), lanes: Vec::new(), backlog_error: None }),
         });
         let addr = "127.0.0.1:0".parse().unwrap();
         let engine = site.serve_on(EngineOptions { addr, ..EngineOptions::default() });

@@ -56,7 +56,7 @@ fn case_c29_no_path_leads_out_of_the_site_and_none_is_an_internal_error() {
         ("/api/v1/search?q=%", 400),
         ("/api/v1/search?q=a%09b%0Ac", 200),
         ("/api/v1/search?q=x&limit=101", 400),
-        ("/?page=4294967295", 200),
+        ("/?page=4294967295", 404),
     ] {
         let answer = raw(&site, &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));
         assert_eq!(status(&answer), want, "{path}: {answer}");

@@ -69,3 +69,29 @@ fn case_c37_after_a_rename_the_old_address_shows_no_old_text() {
     assert_eq!(site.get("/articles/b").status, 404);
     assert_eq!(site.get("/tags/z").status, 404);
 }
+
+#[test]
+fn a_slash_at_the_end_leads_to_the_page_and_a_list_ends_where_it_ends() {
+    let site = TestSite::new();
+    site.post(json!({"title": "A", "content": "heron", "tags": ["R & D"]}));
+    site.drain();
+    for (path, to) in [
+        ("/articles/a/", "/articles/a"),
+        ("/tags/r%20%26%20d/?page=1", "/tags/r%20%26%20d?page=1"),
+        ("/articles/%2F%2Fevil.example/", "/articles/%2F%2Fevil.example"),
+    ] {
+        let answer = site.get(path);
+        assert_eq!((answer.status, answer.header("location")), (308, Some(to)), "{path}");
+    }
+    assert_eq!(site.send("POST", "/articles/a/", &[], Some("x")).status, 405);
+    for path in ["/articles/", "/articles//", "/tags//", "/articles/a//"] {
+        assert_eq!(site.get(path).status, 404, "{path}");
+    }
+    for path in ["/", "/tags/r%20%26%20d", "/search?q=heron"] {
+        let page = |number| format!("{path}{}page={number}", if path.contains('?') { '&' } else { '?' });
+        assert_eq!(site.get(&page(1)).status, 200, "{path}");
+        assert_eq!(site.get(&page(2)).status, 404, "{path}");
+    }
+    site.delete("a");
+    assert_eq!(site.get("/").status, 200, "the first page is there also when it is empty");
+}
