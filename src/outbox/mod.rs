@@ -53,6 +53,7 @@ mod dispatch;
 mod event;
 mod flush;
 mod gate;
+mod handler_fn;
 mod history;
 mod housekeeping;
 mod lane;
@@ -67,6 +68,7 @@ mod sql;
 pub use dispatch::{DispatchError, DispatchFn, EventFilter, Handler, LaneStart, OnDeadLetter, StartAt};
 pub(crate) use event::insert_serialized;
 pub use event::{Event, InsertError, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, NewEvent, insert};
+pub use handler_fn::HandlerFn;
 pub use history::HistoryEntry;
 pub use lane::{LaneState, LaneStatus};
 pub use operator::{

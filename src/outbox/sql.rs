@@ -18,6 +18,9 @@ statements! {
         (event_id, event_type, event_key, payload, correlation_id, causation_id, occurred_at) \
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, coalesce(?7, CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)))";
 
+    HAS_OUTBOX = "SELECT count(*) = 3 FROM sqlite_schema \
+        WHERE type = 'table' AND name IN ('event_outbox', 'lanes', 'deliveries')";
+
     // --- reading the log -------------------------------------------------------------------------------------------
     /// What has to be asked of each log row: has anybody a row beyond the position, has the handler an open row, has it a
     /// dead letter that nothing supersedes. A lane that has failed nothing asks nothing.
@@ -180,8 +183,13 @@ mod tests {
     use super::ALL;
 
     /// Statements that read a whole small table on purpose: one row per handler, or the statistics over exceptions.
-    const SMALL_SCANS: [&str; 4] =
-        ["lanes", "sqlite_sequence", "deliveries USING COVERING INDEX deliveries_state", "CONSTANT ROW"];
+    const SMALL_SCANS: [&str; 5] = [
+        "lanes",
+        "sqlite_schema",
+        "sqlite_sequence",
+        "deliveries USING COVERING INDEX deliveries_state",
+        "CONSTANT ROW",
+    ];
 
     /// What may walk the rows of one state: the operator's lists, and a page of the walk after a lane was taken.
     const STATE_WALKS: [&str; 4] = ["COUNT_EXCEPTIONS", "LIST_OF_HANDLER", "LIST_ALL", "READ_ORPHANS"];
