@@ -72,9 +72,10 @@ pub use handler_fn::HandlerFn;
 pub use history::HistoryEntry;
 pub use lane::{LaneState, LaneStatus};
 pub use operator::{
-    EventStory, ExceptionCounts, ExceptionInfo, ExceptionQuery, ExceptionState, LaneInfo, MAX_PAGE, MAX_REPLAYS,
-    Operator, OutboxStats, ReplayError,
+    DiscardError, EventStory, ExceptionCounts, ExceptionInfo, ExceptionQuery, ExceptionState, HoldError, LaneInfo,
+    MAX_PAGE, MAX_REPLAYS, Operator, OutboxStats, ReplayError,
 };
+pub use owner::OwnerState;
 pub use policy::Policy;
 pub use relay::{Relay, RelayBuilder, RelayError, RelayOptions, StopTimeout};
 pub use retention::{Pruned, Retention, prune};

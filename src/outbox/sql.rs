@@ -96,7 +96,8 @@ statements! {
     NEW_EXCEPTION = "INSERT INTO deliveries (outbox_id, handler, event_key, state, attempts, next_attempt_at, reason, \
         history, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9) ON CONFLICT DO NOTHING";
     /// Only if the row is still what the run began with; a waiting one may have become due meanwhile.
-    CLOSE_DONE = "UPDATE deliveries SET state = 'done', crashes = 0, next_attempt_at = NULL, updated_at = ?6 \
+    CLOSE_DONE = "UPDATE deliveries SET state = 'done', crashes = 0, next_attempt_at = NULL, history = ?7, \
+        updated_at = ?6 \
         WHERE outbox_id = ?1 AND handler = ?2 AND replays = ?4 AND payload IS ?5 \
         AND (state = ?3 OR (?3 = 'waiting' AND state = 'retry'))";
     DELETE_DONE = "DELETE FROM deliveries \
@@ -155,6 +156,9 @@ statements! {
         pause_reason, outage_since FROM lanes ORDER BY handler";
     LAG = "SELECT count(*) FROM (SELECT 1 FROM event_outbox WHERE id > ?1 LIMIT 100000)";
     OLDEST_PENDING = "SELECT occurred_at FROM event_outbox WHERE id > ?1 ORDER BY id LIMIT 1";
+    OLDEST_OPEN = "SELECT coalesce((SELECT occurred_at FROM event_outbox WHERE id = outbox_id), created_at) \
+        FROM deliveries WHERE handler = ?1 AND outbox_id = (SELECT min(outbox_id) FROM deliveries \
+        INDEXED BY deliveries_open WHERE handler = ?1 AND (state = 'retry' OR state = 'waiting' OR state = 'parked'))";
     COUNT_EXCEPTIONS = "SELECT state, handler, count(*) FROM deliveries GROUP BY state, handler";
     LIST_OF_HANDLER = "SELECT outbox_id, handler, event_key, state, attempts, crashes, replays, next_attempt_at, superseded_by, reason, \
         history, created_at, updated_at \
@@ -173,6 +177,9 @@ statements! {
     /// What else is open of a key waits for the replayed row.
     OPEN_ROWS_WAIT = "UPDATE deliveries SET state = 'waiting', next_attempt_at = NULL, updated_at = ?3 \
         WHERE handler = ?1 AND event_key = ?2 AND (state = 'retry' OR state = 'waiting' OR state = 'parked')";
+    SET_HELD = "UPDATE lanes SET held = ?2 WHERE handler = ?1";
+    DISCARD_ROW = "UPDATE deliveries SET state = 'discarded', crashes = 0, next_attempt_at = NULL, reason = ?3, \
+        history = ?4, updated_at = ?5 WHERE outbox_id = ?1 AND handler = ?2";
     REPLAY_ROW = "UPDATE deliveries SET state = ?3, next_attempt_at = ?4, crashes = ?5, history = ?6, updated_at = ?7, \
         attempts = 0, replays = replays + 1, superseded_by = NULL \
         WHERE outbox_id = ?1 AND handler = ?2";
