@@ -11,6 +11,7 @@ use std::thread;
 
 use sink_support::Site;
 use vayu_articles::article::{ArticlePatch, ArticleRepository, ArticleStamp, ListQuery, NewArticle, Status};
+use vayu_articles::service::WriteContext;
 use vayu_articles::sinks::cache::{CacheOptions, PageCache, PageHandler, PageKey};
 use vayu_articles::sinks::render::{Renderer, SITE_CSS, SITE_CSS_PATH, SiteInfo};
 use vayu_articles::sinks::search::{SearchIndex, SearchOptions};
@@ -156,6 +157,32 @@ fn a_restored_backup_serves_its_own_text_under_the_same_version() {
 }
 
 #[test]
+fn a_restored_backup_serves_its_own_text_under_the_same_version_and_time() {
+    let site = Site::new();
+    let pages = Pages::new(&site);
+    // An import brings its times along.
+    let import = |site: &Site, text: &str| {
+        let article = NewArticle::new("Title", text).slug("a").times(1_000, 2_000);
+        site.service.import("posts/a.md", text, article, &WriteContext::default()).unwrap();
+    };
+    import(&site, "one");
+    let folder = tempfile::tempdir().unwrap();
+    let conn = vayu_articles::rusqlite::Connection::open(site.path("articles.db")).unwrap();
+    conn.execute("VACUUM INTO ?1", [folder.path().join("articles.db").to_str().unwrap()]).unwrap();
+    import(&site, "lost future");
+    site.deliver_all(&pages.handler);
+    assert!(pages.get("a").unwrap().contains("lost future"));
+
+    let restored = Site::open_in(folder, "articles.db");
+    import(&restored, "other present");
+    let articles = ArticleRepository::new(restored.database.clone());
+    let after = Pages { articles, ..pages };
+    let article = after.articles.by_slug("a").unwrap().unwrap();
+    assert_eq!((article.version, article.updated_at), (2, 2_000), "as in the lost future");
+    assert!(after.get("a").unwrap().contains("other present"));
+}
+
+#[test]
 fn a_draft_has_no_page() {
     let site = Site::new();
     let pages = Pages::new(&site);
@@ -189,7 +216,7 @@ fn no_name_leads_out_of_the_folder() {
     for hostile in
         ["../../etc/passwd", "/etc/passwd", "a/b", "..", ".", "", "a\0b", "CON", "x.1.2", &"y".repeat(10_000)]
     {
-        let stamp = |id: &str| ArticleStamp { id: id.to_owned(), version: 1, updated_at: -5 };
+        let stamp = |id: &str| ArticleStamp { id: id.to_owned(), version: 1, updated_at: -5, mark: None };
         assert!(cache.put(&PageKey::Article(&stamp(hostile)), hostile), "{hostile:?}");
         assert!(cache.put(&PageKey::Listing { name: hostile, site: hostile }, "list"), "{hostile:?}");
         assert_eq!(cache.get(&PageKey::Article(&stamp(hostile))).unwrap(), hostile.as_bytes());
@@ -199,10 +226,10 @@ fn no_name_leads_out_of_the_folder() {
     // What looks alike is not the same article.
     let (a, b) = ("x".to_owned(), "x.1".to_owned());
     for id in [&a, &b] {
-        cache.put(&PageKey::Article(&ArticleStamp { id: id.clone(), version: 1, updated_at: 1 }), id);
+        cache.put(&PageKey::Article(&ArticleStamp { id: id.clone(), version: 1, updated_at: 1, mark: None }), id);
     }
     assert_eq!(cache.remove_article(&a, None).unwrap(), 1);
-    assert!(cache.get(&PageKey::Article(&ArticleStamp { id: b, version: 1, updated_at: 1 })).is_some());
+    assert!(cache.get(&PageKey::Article(&ArticleStamp { id: b, version: 1, updated_at: 1, mark: None })).is_some());
 }
 
 #[test]
@@ -226,7 +253,7 @@ fn the_folder_stays_within_its_limits() {
     (options.max_files, options.max_listings, options.max_page_bytes) = (256, 3, 1_000);
     let cache = PageCache::open(folder.path(), "f", options).unwrap();
     for number in 0..12_000 {
-        let stamp = ArticleStamp { id: format!("id-{number}"), version: 1, updated_at: 1 };
+        let stamp = ArticleStamp { id: format!("id-{number}"), version: 1, updated_at: 1, mark: None };
         cache.put(&PageKey::Article(&stamp), "page");
     }
     let kept = files_under(&folder.path().join("pages-f/articles")).len();
@@ -236,7 +263,7 @@ fn the_folder_stays_within_its_limits() {
     }
     let lists = files_under(&folder.path().join("pages-f/lists"));
     assert_eq!(lists.len(), 3);
-    let stamp = ArticleStamp { id: "long".to_owned(), version: 1, updated_at: 1 };
+    let stamp = ArticleStamp { id: "long".to_owned(), version: 1, updated_at: 1, mark: None };
     assert!(!cache.put(&PageKey::Article(&stamp), &"x".repeat(1_001)));
     assert!(cache.put(&PageKey::Listing { name: "1", site: "2" }, "list"));
     assert_eq!(cache.remove_listings_but("2", 2).unwrap(), 2);
@@ -248,7 +275,7 @@ fn the_folder_stays_within_its_limits() {
 fn a_start_clears_away_what_earlier_runs_left() {
     let folder = tempfile::tempdir().unwrap();
     let old = PageCache::open(folder.path(), "old", CacheOptions::default()).unwrap();
-    let stamp = ArticleStamp { id: "a".to_owned(), version: 1, updated_at: 1 };
+    let stamp = ArticleStamp { id: "a".to_owned(), version: 1, updated_at: 1, mark: None };
     old.put(&PageKey::Article(&stamp), "old look");
     let cache = PageCache::open(folder.path(), "new", CacheOptions::default()).unwrap();
     assert_eq!(cache.get(&PageKey::Article(&stamp)), None, "a page of another look is not served");

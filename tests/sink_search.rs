@@ -485,3 +485,20 @@ fn a_lane_without_a_past_is_in_step_with_an_empty_log() {
     index.begin(&LaneStart::new(0, None)).unwrap();
     assert!(index.is_empty().unwrap());
 }
+
+#[test]
+fn one_long_article_that_repeats_a_word_does_not_keep_searches_busy() {
+    let site = Site::new();
+    let longest = "x ".repeat(vayu_articles::article::MAX_CONTENT_BYTES / 2);
+    site.post("long", "X x", &longest, &[]);
+    site.post("short", "Short", "One x here", &[]);
+    let index = index(&site);
+    site.deliver_all(&index);
+    for query in ["x", &"x ".repeat(32), "x x-x x*"] {
+        let page = index.search(query, 1, 100).unwrap();
+        assert!(page.items.iter().any(|hit| hit.slug == "long"), "{query}");
+        for hit in &page.items {
+            assert!(hit.snippet.contains("<mark>x") && hit.snippet.len() < 2_000, "{query}: {}", hit.snippet);
+        }
+    }
+}

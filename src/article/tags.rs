@@ -75,6 +75,9 @@ fn check_one(label: &str) -> Result<Tag, String> {
     if key.is_empty() {
         return Err("must not be empty".to_owned());
     }
+    if matches!(key.as_str(), "." | "..") {
+        return Err("must not be \".\" or \"..\", whose page no URL can name".to_owned());
+    }
     Ok(Tag { key, label })
 }
 
@@ -106,7 +109,7 @@ mod tests {
 
     #[test]
     fn wrong_tags_are_named_by_position() {
-        for bad in ["", "  ", "\u{200b}", "a\0b", "a\nb", &"x".repeat(101)] {
+        for bad in ["", "  ", "\u{200b}", ".", " ..", ".\u{200b}.", "a\0b", "a\nb", &"x".repeat(101)] {
             let error = checked(&["fine", bad]).unwrap_err();
             assert_eq!(error.field(), Some("tags"));
             assert!(error.to_string().starts_with("tags [1] must"), "{error}");

@@ -79,7 +79,7 @@ impl fmt::Display for DocumentError {
 
 impl std::error::Error for DocumentError {}
 
-/// Reads a file's bytes. A leading byte order mark and CRLF line ends are accepted; a file without front matter is
+/// Reads a file's bytes. A leading byte order mark and CRLF or CR line ends are accepted; a file without front matter is
 /// all body.
 ///
 /// Without a `title` key the first `# ` heading is the title. It is taken out of the body when it opens it (a page
@@ -88,7 +88,11 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Document, DocumentError> {
     let text = std::str::from_utf8(bytes).map_err(|e| DocumentError::NotUtf8 {
         line: 1 + bytes[..e.valid_up_to()].iter().filter(|&&b| b == b'\n').count(),
     })?;
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
+    let mut text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
+    if !text.contains('\n') {
+        // Line ends of old.
+        text = text.replace('\r', "\n");
+    }
     let (fields, front, body) = match split(&text)? {
         Some((Fence::Yaml, front, body)) => (fields::from_yaml(front)?, front, body),
         Some((Fence::Toml, front, body)) => (fields::from_toml(front)?, front, body),
@@ -154,18 +158,20 @@ fn document(fields: RawFields, front: &str, body: &str) -> Result<Document, Docu
         Some(ms) => Some(ms),
         None => moment("lastmod", &fields.lastmod)?,
     };
-    let (title, body) = match fields.title.filter(|title| !title.trim().is_empty()) {
-        Some(title) => (Some(title), body.to_owned()),
+    // A block scalar ends in a line end.
+    let (title, body) = match fields.title.as_deref().map(str::trim).filter(|title| !title.is_empty()) {
+        Some(title) => (Some(title.to_owned()), body.to_owned()),
         None => title_from_heading(body),
     };
     let kind = fields.kind.or(fields.type_).map(|kind| kind.trim().to_lowercase());
     let hidden = fields.draft == Some(true) || fields.published_false;
     Ok(Document {
         title,
-        slug: fields.slug.filter(|slug| !slug.is_empty()),
+        slug: fields.slug.map(|slug| slug.trim().to_owned()).filter(|slug| !slug.is_empty()),
         kind: if kind.as_deref() == Some("page") { Kind::Page } else { Kind::Post },
         status: if hidden { Status::Draft } else { Status::Published },
-        tags: fields.labels,
+        // Templates for new posts often hold an empty one.
+        tags: fields.labels.into_iter().filter(|label| !label.trim().is_empty()).collect(),
         created_at,
         updated_at,
         zone_assumed,

@@ -43,6 +43,8 @@ pub(super) fn run(
     }
     if let Some(source) = &seed
         && let Err(error) = plant(&app, source)
+        // A stop asked for meanwhile is why it failed, and no failure: `import` goes on from there.
+        && manager.handle().status().stop_cause.is_none()
     {
         manager.stop("the seed could not be imported");
         return Err(error);

@@ -10,10 +10,12 @@ use super::engine::{Request, Response};
 use super::problem::Problem;
 use super::request::{Query, json_body};
 use super::view::{ArticleView, ListView, rfc3339};
-use crate::article::{Article, ArticleError, ArticlePatch, Expected, Kind, ListQuery, NewArticle, Status};
+use crate::article::{
+    Article, ArticleError, ArticlePatch, ArticleStamp, Expected, Kind, ListQuery, NewArticle, Status,
+};
 use crate::queue::WriteError;
 use crate::service::{ArticleService, WriteContext};
-use crate::sinks::search::SearchIndex;
+use crate::sinks::search::{MAX_LIMIT, SearchIndex};
 
 type Answer = Result<Response, Problem>;
 
@@ -168,7 +170,11 @@ pub(super) fn tags(articles: &ArticleService) -> Answer {
 /// `GET /api/v1/search?q=`
 pub(super) fn search(index: &SearchIndex, query: &Query) -> Answer {
     let words = query.get("q")?.ok_or_else(|| Problem::bad_parameter("q", "is missing: say what to look for"))?;
-    let found = index.search(words, query.number("page", 1)?, query.number("limit", 20)?)?;
+    let limit = query.number("limit", 20)?;
+    if limit > MAX_LIMIT {
+        return Err(Problem::bad_parameter("limit", format!("must be 1 to {MAX_LIMIT}")));
+    }
+    let found = index.search(words, query.number("page", 1)?, limit)?;
     let items = found
         .items
         .iter()
@@ -193,7 +199,7 @@ fn find(articles: &ArticleService, slug: &str) -> Result<Article, Problem> {
 }
 
 fn tag_of(article: &Article) -> String {
-    conditional::entity_tag(&article.id, article.version, article.updated_at)
+    conditional::entity_tag(&ArticleStamp::of(article))
 }
 
 fn article_answer(status: StatusCode, article: &Article) -> Answer {

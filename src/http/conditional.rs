@@ -1,17 +1,23 @@
-//! Entity tags: made of an article's id, version and change time, so that neither a slug that was created anew nor a
-//! restored backup matches an old one.
+//! Entity tags: made of an article's id, version, change time and mark, so that neither a slug that was created anew nor
+//! a restored backup matches an old one.
 
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 
 use super::problem::Problem;
+use crate::article::ArticleStamp;
 
 /// Most tags in one header.
 const MAX_TAGS: usize = 64;
 
 /// A strong entity tag, with its quotes.
-pub(super) fn entity_tag(id: &str, version: i64, updated_at: i64) -> String {
-    format!("\"{id}.{version}.{updated_at}\"")
+pub(super) fn entity_tag(stamp: &ArticleStamp) -> String {
+    format!("\"{}\"", state_of(stamp))
+}
+
+/// One state of one article in characters that a tag may have.
+pub(super) fn state_of(stamp: &ArticleStamp) -> String {
+    format!("{}.{}.{}.{:x}", stamp.id, stamp.version, stamp.updated_at, stamp.mark.unwrap_or(0))
 }
 
 /// What a conditional header asks for.

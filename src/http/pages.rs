@@ -54,8 +54,8 @@ impl Pages {
     pub(super) fn article(&self, slug: &str, headers: &HeaderMap) -> Answer {
         let found = self.articles.get(slug)?.filter(|article| article.status == Status::Published);
         let Some(article) = found else { return Ok(self.not_found()) };
-        let tag = format!("\"{}.{}.{}.{}\"", article.id, article.version, article.updated_at, self.fingerprint);
         let stamp = ArticleStamp::of(&article);
+        let tag = format!("\"{}.{}\"", conditional::state_of(&stamp), self.fingerprint);
         self.conditional(headers, &tag, || {
             self.cache.get_or_render(&PageKey::Article(&stamp), || Ok(self.renderer.article(&article)))
         })
@@ -65,21 +65,21 @@ impl Pages {
         // Standing pages have no place among what is new.
         let kind = Some(Kind::Post);
         let list = ListQuery { page: query.number("page", 1)?, limit: PER_PAGE, kind, ..ListQuery::default() };
-        self.listing("index", &list, headers, |pages| {
-            let page = pages.articles.list(&list)?;
-            Ok(pages.renderer.index(&page, &pages.articles.tags()?))
+        self.listing("index", list.page, headers, || {
+            let page = self.articles.list(&list)?;
+            Ok(Some(self.renderer.index(&page, &self.articles.tags()?)))
         })
     }
 
     pub(super) fn tag(&self, tag: &str, query: &Query, headers: &HeaderMap) -> Answer {
         let key = tag_key(tag);
-        let Some(known) = self.articles.tags()?.into_iter().find(|known| known.tag == key) else {
-            return Ok(self.not_found());
-        };
         let page = query.number("page", 1)?;
-        let list = ListQuery { page, limit: PER_PAGE, tag: Some(known.tag), ..ListQuery::default() };
-        self.listing(&format!("tag:{key}"), &list, headers, |pages| {
-            Ok(pages.renderer.tag(&known.label, &pages.articles.list(&list)?))
+        let list = ListQuery { page, limit: PER_PAGE, tag: Some(key.clone()), ..ListQuery::default() };
+        self.listing(&format!("tag:{key}"), page, headers, || {
+            let Some(known) = self.articles.tags()?.into_iter().find(|known| known.tag == key) else {
+                return Ok(None);
+            };
+            Ok(Some(self.renderer.tag(&known.label, &self.articles.list(&list)?)))
         })
     }
 
@@ -112,20 +112,31 @@ impl Pages {
         self.html(StatusCode::NOT_FOUND, self.renderer.not_found())
     }
 
+    /// A page made from many articles; `None` means that there is no such page.
     fn listing(
         &self,
         name: &str,
-        list: &ListQuery,
+        page: u32,
         headers: &HeaderMap,
-        render: impl FnOnce(&Self) -> Result<String, Problem>,
+        render: impl FnOnce() -> Result<Option<String>, Problem>,
     ) -> Answer {
-        // The version is read before the list: a change in between only means that a newer list is filed under an
-        // older version, which nobody asks for again.
+        // Read before anything that goes into the list: a change in between then only means that a newer list is filed
+        // under an older state, which nobody asks for again.
         let site = self.articles.repository().site_version()?.to_string();
-        let name = format!("{name}?page={}", list.page);
-        let tag = format!("\"{site}.{}.{}\"", list.page, self.fingerprint);
+        let name = format!("{name}?page={page}");
+        let tag = format!("\"{site}.{page}.{}\"", self.fingerprint);
         let key = PageKey::Listing { name: &name, site: &site };
-        self.conditional(headers, &tag, || self.cache.get_or_render(&key, || render(self)))
+        let page = match self.cache.get(&key) {
+            Some(page) => page,
+            None => match render()? {
+                Some(page) => {
+                    self.cache.put(&key, &page);
+                    page.into_bytes()
+                }
+                None => return Ok(self.not_found()),
+            },
+        };
+        self.conditional(headers, &tag, || Ok(page))
     }
 
     /// 304 for who has the page already, else the page with its tag.

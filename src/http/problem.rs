@@ -149,7 +149,7 @@ impl From<SearchError> for Problem {
     fn from(error: SearchError) -> Self {
         let message = error.to_string();
         match error {
-            SearchError::InvalidQuery { reason } => Self::bad_parameter("q", reason),
+            SearchError::InvalidQuery { .. } => Self { field: Some("q".to_owned()), ..Self::bad_request(message) },
             _ => Self {
                 retry_after: Some(Duration::from_secs(1)),
                 ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "search_unavailable", message)

@@ -20,17 +20,18 @@ pub(super) fn segments(path: &str) -> Result<Vec<String>, Problem> {
         return Err(Problem::bad_request(format!("the path is longer than {MAX_TARGET_BYTES} bytes")));
     }
     let path = path.strip_prefix('/').ok_or_else(|| Problem::bad_request("the path must begin with /"))?;
-    path.split('/').map(|segment| decode(segment, "the path")).collect()
+    path.split('/').map(|segment| decode(segment, "the path", "")).collect()
 }
 
-fn decode(text: &str, what: &str) -> Result<String, Problem> {
+/// Decodes once; of the control characters only those in `allowed` pass.
+fn decode(text: &str, what: &str, allowed: &str) -> Result<String, Problem> {
     if has_broken_escape(text) {
         return Err(Problem::bad_request(format!("{what} has a % that two hexadecimal digits do not follow")));
     }
     let decoded = percent_decode_str(text)
         .decode_utf8()
         .map_err(|_| Problem::bad_request(format!("{what} is not UTF-8 once decoded")))?;
-    if decoded.chars().any(char::is_control) {
+    if decoded.chars().any(|char| char.is_control() && !allowed.contains(char)) {
         return Err(Problem::bad_request(format!("{what} has a control character")));
     }
     Ok(decoded.into_owned())
@@ -60,7 +61,8 @@ impl Query {
                 return Err(Problem::bad_request(format!("more than {MAX_PARAMETERS} query parameters")));
             }
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let decode = |text: &str| decode(&text.replace('+', " "), "the query");
+            // What is pasted into a search box may have tabs and line ends.
+            let decode = |text: &str| decode(&text.replace('+', " "), "the query", "\t\n\r");
             parameters.push((decode(name)?, decode(value)?));
         }
         Ok(Self(parameters))
@@ -127,6 +129,8 @@ mod tests {
         for bad in ["page=-1", "page=0", "page=99999999999999999999", "page=+1", "page=x", "page=1&page=2"] {
             assert!(Query::parse(Some(bad)).unwrap().number("page", 1).is_err(), "{bad}");
         }
+        assert_eq!(Query::parse(Some("q=a%09b%0D%0Ac")).unwrap().get("q").unwrap(), Some("a\tb\r\nc"));
+        assert!(Query::parse(Some("q=%00")).is_err());
         assert!(Query::parse(Some("q=%FF")).is_err());
         assert!(Query::parse(Some("q=%")).is_err());
     }

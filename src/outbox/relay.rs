@@ -327,16 +327,29 @@ impl Relay {
     }
 
     fn start_with(&self, spawner: &Spawner) -> Result<(), RelayError> {
-        let mut state = self.state();
-        if state.started {
+        if self.state().started {
             return Err(RelayError::StartedBefore);
         }
         let path = self.shared.database.canonical_path().ok_or(RelayError::NotOpen)?;
         let lock = Arc::new(OwnerLock::create(&path).map_err(RelayError::OwnerFile)?);
-        state.started = true;
         let (stop, asked) = bounded(0);
+        // The handlers are asked for their filters and limits here, where no lane runs yet and no lock is held: one that
+        // panics leaves nothing behind.
+        let lanes: Vec<(Lane, Sender<()>)> = (self.shared.handlers.iter())
+            .map(|registered| {
+                let (notice, notices) = bounded(1);
+                (Lane::new(self.lane_parts(registered, &lock, path.clone(), asked.clone(), notices)), notice)
+            })
+            .collect();
+        let retention = self.shared.options.retention.clone();
+        let housekeeping = Housekeeping { database: self.shared.database.clone(), lock, path, retention, stop: asked };
+        let mut state = self.state();
+        if state.started {
+            return Err(RelayError::StartedBefore);
+        }
+        state.started = true;
         state.stop = Some(stop);
-        let started = self.spawn_all(&mut state, spawner, &lock, &path, &asked);
+        let started = self.spawn_all(&mut state, spawner, lanes, housekeeping);
         if started.is_err() {
             // The lanes that run already see the deadline and end; the caller's stop joins them.
             let _ = self.shared.stop_deadline.set(Instant::now());
@@ -349,25 +362,14 @@ impl Relay {
         &self,
         state: &mut State,
         spawner: &Spawner,
-        lock: &Arc<OwnerLock>,
-        path: &std::path::Path,
-        asked: &Receiver<()>,
+        lanes: Vec<(Lane, Sender<()>)>,
+        housekeeping: Housekeeping,
     ) -> Result<(), RelayError> {
-        for registered in &self.shared.handlers {
-            let (notice, notices) = bounded(1);
-            let parts = self.lane_parts(registered, lock, path.to_owned(), asked.clone(), notices);
-            let lane = Lane::new(parts);
+        for (registered, (lane, notice)) in self.shared.handlers.iter().zip(lanes) {
             let name = format!("lane-{}", registered.name);
             state.threads.push(spawn(spawner, &registered.name, &name, move || lane.run())?);
             state.notices.push(notice);
         }
-        let housekeeping = Housekeeping {
-            database: self.shared.database.clone(),
-            lock: Arc::clone(lock),
-            path: path.to_owned(),
-            retention: self.shared.options.retention.clone(),
-            stop: asked.clone(),
-        };
         let name = "relay-housekeeping";
         state.threads.push(spawn(spawner, name, name, move || housekeeping::run(&housekeeping))?);
         Ok(())

@@ -21,6 +21,7 @@ pub const LONG: Duration = Duration::from_secs(30);
 pub struct TestSite {
     pub database: Database,
     pub relay: Relay,
+    pub search: SearchIndex,
     engine: Engine,
     client: ureq::Agent,
     _folder: tempfile::TempDir,
@@ -68,7 +69,7 @@ impl TestSite {
         let articles = ArticleService::new(Arc::new(SqliteWriter::new(&database)), repository);
         let site = Site::new(SiteParts {
             articles,
-            search: Arc::new(search),
+            search: Arc::new(search.clone()),
             cache,
             renderer,
             health: Box::new(|| Health { ready: true, services: Vec::new(), lanes: Vec::new() }),
@@ -81,7 +82,7 @@ impl TestSite {
             .max_redirects(0)
             .timeout_global(Some(LONG))
             .allow_non_standard_methods(true);
-        Self { database, relay, engine, client: config.build().into(), _folder: folder }
+        Self { database, relay, search, engine, client: config.build().into(), _folder: folder }
     }
 
     pub fn get(&self, path: &str) -> Answer {
@@ -101,7 +102,7 @@ impl TestSite {
     }
 
     pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&str>) -> Answer {
-        let url = format!("http://{}{path}", self.engine.local_addr().unwrap());
+        let url = format!("http://{}{path}", self.addr());
         let mut request = ureq::http::Request::builder().method(method).uri(url);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -122,6 +123,11 @@ impl TestSite {
     /// Everything committed has gone through every handler.
     pub fn drain(&self) {
         assert!(self.relay.wait_drained(Instant::now() + LONG), "{:?}", self.relay.status());
+    }
+
+    /// The address that it serves on.
+    pub fn addr(&self) -> std::net::SocketAddr {
+        self.engine.local_addr().unwrap()
     }
 
     pub fn events(&self) -> i64 {

@@ -2,5 +2,9 @@
 #![cfg(feature = "server")]
 
 mod api;
+#[path = "../article_support/mod.rs"]
+mod article_support;
 mod harness;
+mod hostile;
 mod pages;
+mod storm;

@@ -35,11 +35,19 @@ fn tags_may_be_a_list_a_flow_list_or_one_bare_string() {
         ("tags: 2026\n", vec!["2026"]),
         ("tags:\n", vec![]),
         ("tags: ''\n", vec![]),
+        ("tags: ['', a, ' ']\n", vec!["a"]),
         ("tags: [a]\ncategories: b\ntaxonomies:\n  tags: [c]\n  categories: [d]\n", vec!["a", "b", "c", "d"]),
         ("taxonomies:\n", vec![]),
     ] {
         assert_eq!(read(&format!("---\n{front}---\nText")).tags, expected, "{front}");
     }
+}
+
+#[test]
+fn a_title_may_be_a_block_and_line_ends_may_be_old_ones() {
+    assert_eq!(read("---\ntitle: >\n  Two\n  lines\n---\nText").title.as_deref(), Some("Two lines"));
+    let doc = read("---\rtitle: ' Old '\r---\rText\rmore");
+    assert_eq!((doc.title.as_deref(), doc.body.as_str()), (Some("Old"), "Text\nmore"));
 }
 
 #[test]

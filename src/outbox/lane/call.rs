@@ -33,6 +33,8 @@ pub(super) fn hook(run: impl FnOnce() -> Result<(), DispatchError>) -> Called {
         Ok(Err(DispatchError::Retry { reason })) => Called::Failed { reason },
         Ok(Err(DispatchError::Poison { reason })) => Called::Poison { reason },
         Ok(Err(DispatchError::Unavailable { reason, retry_after })) => Called::Unavailable { reason, retry_after },
+        #[cfg(test)]
+        Err(panic) if panic.is::<super::tests::Death>() => std::panic::resume_unwind(panic),
         Err(panic) => Called::Failed { reason: format!("panicked: {}", panic_text(panic.as_ref())) },
     }
 }

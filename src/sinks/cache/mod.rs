@@ -1,7 +1,7 @@
 //! Rendered pages on disk, under names that cannot go stale.
 //!
-//! A page's name holds what it was made from: an article's id, version and change time, or the state of the whole site
-//! for a list. Whoever answers a request reads the present id, version and time from the database first and asks for that
+//! A page's name holds what it was made from: an article's id, version, change time and mark, or the state of the whole site
+//! for a list. Whoever answers a request reads the present article from the database first and asks for that
 //! very page. So whether an event came early, late, twice or never, and also after a restored backup, an old page has a name
 //! nobody asks for any more. The [`PageHandler`] merely keeps the folder small and warm: it renders ahead and deletes.
 //!
@@ -243,7 +243,8 @@ impl Inner {
 }
 
 fn article_file(stamp: &ArticleStamp) -> String {
-    format!("{}.{}.{}.html", safe_name(&stamp.id), stamp.version, stamp.updated_at)
+    let mark = stamp.mark.unwrap_or(0);
+    format!("{}.{}.{}.{mark:016x}.html", safe_name(&stamp.id), stamp.version, stamp.updated_at)
 }
 
 /// `text` as a part of a file name: as it is when it is short and made of `a-z`, `0-9` and `-`, otherwise its hash. So no text

@@ -16,6 +16,7 @@ mod model;
 mod query;
 mod readers;
 mod rebuild;
+mod snippet;
 mod sql;
 mod text;
 
@@ -97,7 +98,7 @@ impl SearchIndex {
             // One snapshot, so that the count and the hits are of one state.
             let tx = connection.transaction()?;
             let total = tx.prepare_cached(sql::COUNT)?.query_row([&expression], count)?;
-            Ok((total, hits(&tx, &expression, page, limit)?))
+            Ok((total, hits(&tx, query, &expression, page, limit)?))
         });
         match found {
             Ok(Some((total, items))) => (answer.total, answer.items) = (total, items),

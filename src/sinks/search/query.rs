@@ -2,28 +2,36 @@
 
 use rusqlite::Transaction;
 
-use super::text::{self, HIT_END, HIT_START};
+use super::snippet::{LOOKED_AT_CHARS, Phrases};
+use super::text::{self, indexable};
 use super::{Hit, MAX_RANK, sql};
 
-/// One page of hits, the best first.
-pub(super) fn hits(tx: &Transaction<'_>, expression: &str, page: u32, limit: u32) -> rusqlite::Result<Vec<Hit>> {
+/// One page of the hits for `query`, whose MATCH expression is `expression`, the best first.
+pub(super) fn hits(
+    tx: &Transaction<'_>,
+    query: &str,
+    expression: &str,
+    page: u32,
+    limit: u32,
+) -> rusqlite::Result<Vec<Hit>> {
     let offset = u64::from(page - 1) * u64::from(limit);
     if offset >= u64::from(MAX_RANK) {
         return Ok(Vec::new());
     }
     let mut statement = tx.prepare_cached(sql::SEARCH)?;
-    let marks = (HIT_START.to_string(), HIT_END.to_string());
-    let rows = statement.query_map((expression, marks.0, marks.1, limit, offset as i64), |row| {
-        let tags: String = row.get(5)?;
+    let phrases = Phrases::of(query);
+    let rows = statement.query_map((expression, LOOKED_AT_CHARS as i64, limit, offset as i64), |row| {
+        let (title, content): (String, String) = (row.get(2)?, row.get(3)?);
+        let tags: String = row.get(4)?;
         Ok(Hit {
             id: row.get(0)?,
             slug: row.get(1)?,
-            title: row.get(2)?,
-            title_html: text::highlighted_title(&row.get::<_, String>(3)?),
-            snippet: text::highlighted(&row.get::<_, String>(4)?),
+            title_html: text::highlighted_title(&phrases.mark(&indexable(&title))),
+            snippet: text::highlighted(&phrases.snippet(&content)),
+            title,
             tags: serde_json::from_str(&tags).unwrap_or_default(),
-            created_at: row.get(6)?,
-            score: row.get(7)?,
+            created_at: row.get(5)?,
+            score: row.get(6)?,
         })
     })?;
     rows.collect()

@@ -28,9 +28,8 @@ pub const END_REBUILD: &str = "UPDATE state SET built = 1, rebuild = 0, rebuild_
 pub const DOCS_AFTER: &str = "SELECT article_id, doc_id, version, updated_at, indexed FROM docs \
      WHERE article_id > ?1 ORDER BY article_id LIMIT ?2";
 
-pub const SEARCH: &str = "SELECT d.article_id, d.slug, d.title, highlight(fts, 0, ?2, ?3), snippet(fts, 2, ?2, ?3, '…', 40), \
-     d.tags, d.created_at, -fts.rank \
-     FROM fts JOIN docs AS d ON d.doc_id = fts.rowid WHERE fts MATCH ?1 ORDER BY fts.rank LIMIT ?4 OFFSET ?5";
+pub const SEARCH: &str = "SELECT d.article_id, d.slug, d.title, substr(fts.content, 1, ?2), d.tags, d.created_at, -fts.rank \
+     FROM fts JOIN docs AS d ON d.doc_id = fts.rowid WHERE fts MATCH ?1 ORDER BY fts.rank LIMIT ?3 OFFSET ?4";
 pub const COUNT: &str = "SELECT count(*) FROM fts WHERE fts MATCH ?1";
 pub const INTEGRITY_CHECK: &str = "INSERT INTO fts (fts, rank) VALUES ('integrity-check', 1)";
 pub const COUNT_DOCS: &str = "SELECT count(*) FROM docs WHERE indexed = 1";

@@ -55,23 +55,28 @@ fn is_unspaced(char: char) -> bool {
 /// The MATCH expression for what somebody typed; `None` when it holds nothing that could be found.
 ///
 /// Each blank-separated word becomes a quoted phrase, so no character of it has a meaning to FTS5; all must occur. A word that ends in
-/// `*` is a beginning.
+/// `*` is a beginning. A word that is repeated counts once: it finds nothing else, and would cost its hits once more.
 pub(super) fn match_expression(query: &str) -> Result<Option<String>, SearchError> {
     if query.chars().count() > MAX_QUERY_CHARS {
         let reason = format!("a query has at most {MAX_QUERY_CHARS} characters");
         return Err(SearchError::InvalidQuery { reason });
     }
     let query = indexable(query);
-    let mut words = query.split_whitespace().filter(|word| word.contains(char::is_alphanumeric));
+    let mut words = searched_words(&query);
     let mut expression = String::with_capacity(query.len() + 16);
+    let mut seen = Vec::with_capacity(MAX_QUERY_WORDS);
     for word in words.by_ref().take(MAX_QUERY_WORDS) {
+        if seen.contains(&word) {
+            continue;
+        }
+        seen.push(word);
         if !expression.is_empty() {
             expression.push(' ');
         }
         expression.push('"');
         expression.push_str(&word.replace('"', "\"\""));
         expression.push('"');
-        if word.ends_with('*') && !word.trim_end_matches('*').ends_with(SEPARATOR) {
+        if is_beginning(word) {
             expression.push('*');
         }
     }
@@ -79,6 +84,16 @@ pub(super) fn match_expression(query: &str) -> Result<Option<String>, SearchErro
         return Err(SearchError::InvalidQuery { reason: format!("a query has at most {MAX_QUERY_WORDS} words") });
     }
     Ok((!expression.is_empty()).then_some(expression))
+}
+
+/// The blank-separated words of a query, in the form that [`indexable`] gives it, that hold something to be found.
+pub(super) fn searched_words(query: &str) -> impl Iterator<Item = &str> {
+    query.split_whitespace().filter(|word| word.contains(char::is_alphanumeric))
+}
+
+/// Whether such a word is the beginning of what it looks for.
+pub(super) fn is_beginning(word: &str) -> bool {
+    word.ends_with('*') && !word.trim_end_matches('*').ends_with(SEPARATOR)
 }
 
 /// A marked part of the content as HTML: escaped, hits in `<mark>`, blanks collapsed, Markdown's marks left out.
@@ -126,7 +141,7 @@ mod tests {
         assert_eq!(of("a'b  C++").as_deref(), Some(r#""a'b" "C++""#));
         assert_eq!(of(r#"say "hi""#).as_deref(), Some(r#""say" """hi""""#));
         assert_eq!(of("rust*").as_deref(), Some(r#""rust*"*"#));
-        assert_eq!(of("a -- b").as_deref(), Some(r#""a" "b""#));
+        assert_eq!(of("a -- b a").as_deref(), Some(r#""a" "b""#));
         assert_eq!(of("a\0b").as_deref(), Some(r#""a" "b""#));
         for nothing in ["", "  ", "\\", "\0", "*", "\"", "\u{200b}"] {
             assert_eq!(of(nothing), None, "{nothing:?}");

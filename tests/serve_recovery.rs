@@ -1,0 +1,389 @@
+//! The program over data that a crash, a full disk, a backup or a broken disk left behind.
+#![cfg(all(target_os = "linux", feature = "server", feature = "cli"))]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use vayu_articles::rusqlite::Connection;
+
+const LONG: Duration = Duration::from_secs(60);
+
+struct Place {
+    folder: tempfile::TempDir,
+    agent: ureq::Agent,
+}
+
+impl Place {
+    fn new() -> Self {
+        let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(LONG));
+        Self { folder: tempfile::tempdir().unwrap(), agent: config.build().into() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn data(&self) -> PathBuf {
+        self.path("data")
+    }
+
+    fn count(&self, sql: &str) -> i64 {
+        let database = Connection::open(self.data().join("articles.db")).unwrap();
+        database.busy_timeout(LONG).unwrap();
+        database.query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+
+    fn program(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vayu-articles"));
+        command.args(["--log", "info", "--data"]).arg(self.data()).stdin(Stdio::null());
+        command
+    }
+
+    fn serve(&self, args: &[&str]) -> Server {
+        let mut command = self.program();
+        command.args(["serve", "--addr", "127.0.0.1:0"]).args(args);
+        Server::start(self, command)
+    }
+
+    /// Runs a command to its end; the exit code and what it said.
+    fn run(&self, args: &[&str]) -> (i32, String) {
+        let output = self.program().args(args).output().unwrap();
+        let said = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap()).concat();
+        (output.status.code().unwrap(), said)
+    }
+
+    fn send(&self, method: &str, url: &str, body: &str) -> (u16, String) {
+        let request = ureq::http::Request::builder().method(method).uri(url).body(body.to_owned()).unwrap();
+        let mut answer = self.agent.run(request).unwrap();
+        (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap())
+    }
+
+    fn get(&self, server: &Server, path: &str) -> (u16, String) {
+        self.send("GET", &format!("{}{path}", server.url), "")
+    }
+
+    fn post(&self, server: &Server, article: &Value) -> (u16, String) {
+        self.send("POST", &format!("{}/api/v1/articles", server.url), &article.to_string())
+    }
+
+    fn patch(&self, server: &Server, slug: &str, patch: &Value) -> (u16, String) {
+        self.send("PATCH", &format!("{}/api/v1/articles/{slug}", server.url), &patch.to_string())
+    }
+
+    fn found(&self, server: &Server, word: &str) -> Vec<String> {
+        let (status, body) = self.get(server, &format!("/api/v1/search?q={word}"));
+        assert_eq!(status, 200, "{body}");
+        let body: Value = serde_json::from_str(&body).unwrap();
+        body["items"].as_array().unwrap().iter().map(|hit| hit["slug"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Waits until every lane has passed the newest event.
+    fn delivered(&self, server: &Server) {
+        let behind = "SELECT count(*) FROM lanes WHERE cursor < (SELECT coalesce(max(id), 0) FROM event_outbox)";
+        wait_until(|| self.count(behind) == 0, || server.log_text());
+    }
+
+    fn stop(&self, mut server: Server) {
+        server.signal("TERM");
+        assert_eq!(server.wait().code(), Some(0), "{}", server.log_text());
+    }
+}
+
+struct Server {
+    child: Child,
+    url: String,
+    log: PathBuf,
+}
+
+impl Server {
+    /// Starts the program; returns once it has said where it listens, or has ended.
+    fn start(place: &Place, mut command: Command) -> Self {
+        let log = place.path("log");
+        command.stdout(Stdio::piped()).stderr(fs::File::create(&log).unwrap());
+        let mut child = command.spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        let url = loop {
+            line.clear();
+            assert!(out.read_line(&mut line).unwrap() > 0, "no address: {}", fs::read_to_string(&log).unwrap());
+            if let Some((_, rest)) = line.split_once("serves ") {
+                break rest.split('/').take(3).collect::<Vec<_>>().join("/");
+            }
+        };
+        // Keep the pipe drained, so that the program never blocks on it.
+        std::thread::spawn(move || out.read_to_end(&mut Vec::new()));
+        Self { child, url, log }
+    }
+
+    fn signal(&self, name: &str) {
+        assert!(Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap().success());
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        let mut ended = None;
+        let child = &mut self.child;
+        let log = &self.log;
+        wait_until(
+            || {
+                ended = child.try_wait().unwrap();
+                ended.is_some()
+            },
+            || fs::read_to_string(log).unwrap(),
+        );
+        ended.unwrap()
+    }
+
+    fn log_text(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn wait_until(mut done: impl FnMut() -> bool, explain: impl Fn() -> String) {
+    let until = Instant::now() + LONG;
+    while !done() {
+        assert!(Instant::now() < until, "{}", explain());
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn case_c59_a_full_disk_refuses_writes_half_writes_nothing_and_heals() {
+    let place = Place::new();
+    // Files may grow to so many KiB; what is beyond fails as on a full disk.
+    let mut limited = Command::new("bash");
+    limited
+        .args(["-c", "trap '' XFSZ; ulimit -S -f 1500; exec \"$0\" --data \"$1\" serve --addr 127.0.0.1:0"])
+        .args([Path::new(env!("CARGO_BIN_EXE_vayu-articles")), &place.data()]);
+    let server = Server::start(&place, limited);
+    let text = "word ".repeat(20_000);
+    let mut stored = 0;
+    let refused = loop {
+        let (status, body) = place.post(&server, &json!({"title": format!("Post {stored}"), "content": text}));
+        match status {
+            201 => stored += 1,
+            _ => break (status, body),
+        }
+        assert!(stored < 100, "never full");
+    };
+    assert!(matches!(refused.0, 503 | 507), "{refused:?}");
+    assert!(stored > 0 && refused.1.contains("\"message\""), "{refused:?}");
+    assert_eq!(place.get(&server, "/articles/post-0").0, 200, "reading goes on");
+    let sides = "SELECT (SELECT count(*) FROM articles) - (SELECT count(*) FROM event_outbox)";
+    assert_eq!((place.count("SELECT count(*) FROM articles"), place.count(sides)), (stored, 0));
+
+    let raised = Command::new("prlimit")
+        .args(["--pid", &server.child.id().to_string(), "--fsize=unlimited"])
+        .status()
+        .expect("prlimit of util-linux");
+    assert!(raised.success());
+    let healed = json!({"title": "Healed", "content": "room again"});
+    wait_until(|| place.post(&server, &healed).0 == 201, || server.log_text());
+    place.delivered(&server);
+    assert_eq!(place.found(&server, "again"), ["healed"]);
+    assert_eq!(place.count("SELECT count(*) FROM deliveries WHERE state = 'dead_letter'"), 0);
+    assert_eq!(place.count("SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
+    place.stop(server);
+}
+
+#[test]
+fn a_restored_backup_is_served_searched_and_delivered_as_it_is() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    place.post(&server, &json!({"title": "Kept", "content": "early", "tags": ["old"]}));
+    place.delivered(&server);
+    place.stop(server);
+    fs::copy(place.data().join("articles.db"), place.path("backup.db")).unwrap();
+
+    let server = place.serve(&[]);
+    place.patch(&server, "kept", &json!({"content": "vanished", "tags": ["gone"]}));
+    for n in 0..5 {
+        place.post(&server, &json!({"title": format!("Lost {n}"), "content": "vanished"}));
+    }
+    place.delivered(&server);
+    for path in ["/", "/articles/kept", "/articles/lost-1", "/tags/gone"] {
+        assert_eq!(place.get(&server, path).0, 200, "{path}");
+    }
+    assert_eq!(place.found(&server, "vanished").len(), 6);
+    place.stop(server);
+    fs::copy(place.path("backup.db"), place.data().join("articles.db")).unwrap();
+
+    let server = place.serve(&[]);
+    assert!(place.get(&server, "/articles/kept").1.contains("early"));
+    assert_eq!(place.get(&server, "/articles/lost-1").0, 404);
+    assert_eq!(place.get(&server, "/tags/gone").0, 404);
+    let index = place.get(&server, "/").1;
+    assert!(index.contains("/articles/kept") && !index.contains("/articles/lost"), "{index}");
+    // Reaches the same log positions and the same version as the lost future, with another text.
+    place.patch(&server, "kept", &json!({"content": "present"}));
+    place.post(&server, &json!({"title": "New", "content": "present"}));
+    place.delivered(&server);
+    wait_until(|| place.found(&server, "present").len() == 2, || server.log_text());
+    assert!(place.found(&server, "vanished").is_empty() && place.found(&server, "early").is_empty());
+    assert!(place.get(&server, "/articles/kept").1.contains("present"));
+    assert_eq!(place.count("SELECT count(*) FROM deliveries"), 0);
+    let ahead = "SELECT count(*) FROM lanes WHERE cursor > (SELECT max(id) FROM event_outbox)";
+    assert_eq!(place.count(ahead), 0);
+    place.stop(server);
+}
+
+#[test]
+fn a_damaged_index_and_damaged_pages_are_made_anew() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    place.post(&server, &json!({"title": "Heron", "content": "stands", "tags": ["bird"]}));
+    place.delivered(&server);
+    place.get(&server, "/");
+    place.stop(server);
+    for suffix in ["-wal", "-shm"] {
+        let _ = fs::remove_file(place.data().join(format!("search.db{suffix}")));
+    }
+    fs::write(place.data().join("search.db"), vec![0x5a; 9_000]).unwrap();
+    let mut pages = 0;
+    let mut folders = vec![place.data().join("cache")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                fs::write(path, "<h1>not the page</h1>").unwrap();
+                pages += 1;
+            }
+        }
+    }
+    assert!(pages >= 2);
+    let server = place.serve(&[]);
+    // Until the lane has looked at the file, a search says that there is none.
+    let search = "/api/v1/search?q=stands";
+    wait_until(|| matches!(place.get(&server, search), (200, body) if body.contains("heron")), || server.log_text());
+    for path in ["/", "/articles/heron"] {
+        let page = place.get(&server, path).1;
+        assert!(page.contains("Heron") && !page.contains("not the page"), "{path}: {page}");
+    }
+    place.stop(server);
+}
+
+#[test]
+fn a_database_that_cannot_be_opened_ends_every_command_with_a_reason_and_is_left_as_it_is() {
+    let place = Place::new();
+    let posts = place.path("posts");
+    fs::create_dir(&posts).unwrap();
+    fs::write(posts.join("a.md"), "# A\n\ntext").unwrap();
+    let posts = posts.to_str().unwrap();
+    let commands: [&[&str]; 4] =
+        [&["serve", "--addr", "127.0.0.1:0"], &["import", posts], &["outbox", "stats"], &["handler", "list"]];
+
+    fs::create_dir(place.data()).unwrap();
+    let file = place.data().join("articles.db");
+    fs::write(&file, vec![0x5a; 9_000]).unwrap();
+    for command in commands {
+        let (code, said) = place.run(command);
+        assert_eq!(code, 1, "{command:?}: {said}");
+        assert!(said.contains("not an SQLite database"), "{command:?}: {said}");
+    }
+    assert_eq!(fs::read(&file).unwrap(), vec![0x5a; 9_000]);
+
+    fs::remove_file(&file).unwrap();
+    assert_eq!(place.run(&["import", posts]).0, 0);
+    for component in ["articles", "outbox"] {
+        let set = |version: i64| {
+            let database = Connection::open(&file).unwrap();
+            let sql = "UPDATE vayu_schema SET version = version + ?1 WHERE component = ?2";
+            assert_eq!(database.execute(sql, (version, component)).unwrap(), 1);
+        };
+        set(90);
+        for command in commands {
+            let (code, said) = place.run(command);
+            assert_eq!(code, 1, "{command:?}: {said}");
+            assert!(said.contains(component) && said.contains("newer version"), "{command:?}: {said}");
+        }
+        set(-90);
+    }
+    assert_eq!(place.run(&["import", posts]).0, 0);
+    assert_eq!(place.count("SELECT count(*) FROM articles"), 1);
+}
+
+#[test]
+fn a_stop_during_the_seed_is_clean() {
+    let place = Place::new();
+    let posts = place.path("posts");
+    fs::create_dir(&posts).unwrap();
+    for n in 0..3_000 {
+        fs::write(posts.join(format!("{n}.md")), format!("# Post {n}\n\ntext")).unwrap();
+    }
+    let mut child = place
+        .program()
+        .args(["serve", "--addr", "127.0.0.1:0", "--seed", posts.to_str().unwrap()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let stored = || {
+        let database = Connection::open(place.data().join("articles.db"));
+        let count =
+            database.and_then(|db| db.query_row("SELECT count(*) FROM articles", [], |row| row.get::<_, i64>(0)));
+        count.unwrap_or(0)
+    };
+    wait_until(|| stored() > 0, || "nothing is seeded".to_owned());
+    assert!(Command::new("kill").args(["-s", "TERM", &child.id().to_string()]).status().unwrap().success());
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(0));
+    let sides = "SELECT (SELECT count(*) FROM articles) - (SELECT count(*) FROM event_outbox)";
+    assert_eq!(place.count(sides), 0);
+    let (code, said) = place.run(&["import", posts.to_str().unwrap()]);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(place.count("SELECT count(*) FROM articles"), 3_000, "an import goes on from there");
+}
+
+#[test]
+fn a_second_signal_ends_a_stop_that_takes_long_with_130() {
+    let place = Place::new();
+    // Takes connections and never answers.
+    let deaf = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}/purge", deaf.local_addr().unwrap());
+    let mut server = place.serve(&["--cdn", &endpoint, "--site", "http://site.example"]);
+    place.post(&server, &json!({"title": "Purge me", "content": "x"}));
+    let _connection = deaf.accept().unwrap();
+    server.signal("TERM");
+    wait_until(|| server.log_text().contains("service=relay phase=stopping"), || server.log_text());
+    server.signal("INT");
+    assert_eq!(server.wait().code(), Some(130), "{}", server.log_text());
+    // Nothing is lost by that: the next start delivers what was not.
+    let server = place.serve(&[]);
+    wait_until(|| place.found(&server, "purge") == ["purge-me"], || server.log_text());
+    place.stop(server);
+}
+
+#[test]
+fn case_c60_two_imports_at_once_store_each_post_once() {
+    let place = Place::new();
+    let posts = place.path("posts");
+    fs::create_dir(&posts).unwrap();
+    for n in 0..150 {
+        fs::write(posts.join(format!("{n}.md")), format!("# Post {n}\n\ntext")).unwrap();
+    }
+    let import = || place.run(&["import", posts.to_str().unwrap()]);
+    let both = std::thread::scope(|scope| {
+        let other = scope.spawn(import);
+        [import(), other.join().unwrap()]
+    });
+    for (code, said) in both {
+        assert_eq!(code, 0, "{said}");
+        assert!(said.contains("0 failed"), "{said}");
+    }
+    assert_eq!(place.count("SELECT count(*) FROM articles"), 150);
+    assert_eq!(place.count("SELECT count(*) FROM event_outbox"), 150);
+    let behind = "SELECT count(*) FROM lanes WHERE cursor < 150 OR owner IS NOT NULL";
+    assert_eq!(place.count(behind), 0, "delivered, and every lane is given up");
+}
