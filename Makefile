@@ -4,8 +4,9 @@ SHELL := /bin/bash
 CARGO ?= cargo
 ADDR ?= 127.0.0.1:8080
 DATA ?= ./data
+ROUNDS ?= 40
 
-.PHONY: run test bench bench-full lint doc
+.PHONY: run test crash bench bench-full lint doc
 
 # Builds in release, fills an empty database with samples/, serves, and prints the address and what to try.
 run:
@@ -18,6 +19,10 @@ test:
 	  { print; fflush() } \
 	  /^test result:/ { passed += $$4; failed += $$6 } \
 	  END { printf "%d passed, %d failed\n", passed, failed }'
+
+# Kills writing and delivering processes ROUNDS times, then counts what is lost, doubled or out of order.
+crash:
+	@ROUNDS="$(ROUNDS)" $(CARGO) test --locked --quiet --test crash
 
 # The speed figures in under a minute, one `name value unit` a line.
 bench:

@@ -1,4 +1,24 @@
 //! Articles whose every change commits together with a durable event, and the relay that delivers it.
+//!
+//! Three things in one crate, each usable without the next:
+//!
+//! - [`lifecycle`]: named services that start in order and stop in reverse, each within its time.
+//! - [`storage`] and [`outbox`]: one SQLite file with a thread that writes in groups, an event log in it, and a
+//!   [`Relay`](outbox::Relay) that delivers every event to every handler, at least once and in order per key. Inside your
+//!   own database, beside your own tables; start with [`outbox`].
+//! - [`article`], [`queue`] and [`service`]: the article service, with [`sinks`] for search, rendered pages and CDN purges.
+//!   With the feature `server`, the module `http` serves it; with `cli`, the module `cli` is the program's command line.
+//!
+//! Everything is synchronous: threads and blocking calls, no async runtime outside the HTTP engine.
+//!
+//! | feature | brings | default |
+//! |---|---|---|
+//! | none | outbox, storage, articles, lifecycle, full-text search | |
+//! | `sinks` | rendered pages and their cache, CDN purges | with `server` and `cli` |
+//! | `server` | the HTTP engine, the API and the pages | yes |
+//! | `cli` | the commands of the program | yes |
+//!
+//! [`rusqlite`] is re-exported, since its transaction is part of the interface: use this one, so that the versions match.
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]

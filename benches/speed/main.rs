@@ -56,6 +56,7 @@ fn main() -> Outcome<()> {
     let sizes = Sizes::chosen();
     let began = Instant::now();
     let mut all = Vec::new();
+    place::clean_up()?;
     figures::head();
     for section in SECTIONS.iter().filter(|section| section.is_wanted(&wanted)) {
         for figure in (section.measure)(&sizes)? {

@@ -31,6 +31,18 @@ pub fn report_path() -> PathBuf {
     root().join("report.json")
 }
 
+/// Removes what a run that was killed left behind.
+pub fn clean_up() -> Outcome<()> {
+    std::fs::create_dir_all(root())?;
+    for entry in std::fs::read_dir(root())? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with("run-") {
+            std::fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 /// A directory that is removed when this is dropped.
 pub fn folder() -> Outcome<TempDir> {
     std::fs::create_dir_all(root())?;

@@ -30,14 +30,14 @@ impl Sizes {
     fn quick() -> Self {
         Self {
             full: false,
-            callers64: 12_800,
-            caller1: 1_500,
-            bulk: 16_000,
+            callers64: 9_600,
+            caller1: 1_200,
+            bulk: 12_000,
             log: 200_000,
-            lane: 100_000,
-            latency_samples: 1_000,
-            end_to_end: 12_800,
-            search: 3_072,
+            lane: 60_000,
+            latency_samples: 600,
+            end_to_end: 9_600,
+            search: 2_048,
             behind: 100_000,
             exceptions: 10_000,
         }

@@ -130,10 +130,10 @@ fn create(tx: &Transaction<'_>, mutation: &PreparedMutation, draft: &Draft) -> R
     let first_slug = insert_first_free(tx, mutation, draft, &mut article)?;
     insert_tags(tx, &article.id, &draft.tags)?;
     if first_slug {
-        outbox::insert(tx, &mutation.event)?;
+        outbox::insert_serialized(tx, &mutation.event)?;
     } else {
         let event = mutation.event(super::CREATED, &article.event(None))?;
-        outbox::insert(tx, &event)?;
+        outbox::insert_serialized(tx, &event)?;
     }
     Ok(article)
 }
@@ -212,7 +212,7 @@ fn revise(
         tx.prepare_cached(sql::DELETE_TAGS)?.execute([&article.id])?;
         insert_tags(tx, &article.id, tags)?;
     }
-    outbox::insert(tx, &mutation.event(UPDATED, &article.event(Some(previous)))?)?;
+    outbox::insert_serialized(tx, &mutation.event(UPDATED, &article.event(Some(previous)))?)?;
     Ok(Applied::Updated(article))
 }
 
@@ -290,7 +290,7 @@ fn delete(tx: &Transaction<'_>, mutation: &PreparedMutation, article: Article) -
     event.tags.clear();
     one_row(tx.prepare_cached(sql::DELETE_ARTICLE)?.execute(params![article.id, article.version])?)?;
     tx.prepare_cached(sql::DELETE_TAGS)?.execute([&article.id])?;
-    outbox::insert(tx, &mutation.event(DELETED, &event)?)?;
+    outbox::insert_serialized(tx, &mutation.event(DELETED, &event)?)?;
     Ok(article)
 }
 

@@ -33,16 +33,7 @@ const FALLBACK: &str = "untitled";
 /// assert_eq!(slug_from_title("?!"), "untitled");
 /// ```
 pub fn slug_from_title(title: &str) -> String {
-    // A title of valid length never comes near this; it bounds the work for one that is not valid.
-    let visible: String = title.nfkc().filter(|&c| !is_invisible(c)).take(8 * MAX_SLUG_CHARS).collect();
-    let mut slug = Slug::default();
-    for (original, ascii) in visible.chars().zip(visible.ascii_chars()) {
-        slug.push(original, ascii);
-        if slug.text.len() > MAX_SLUG_CHARS {
-            break;
-        }
-    }
-    let mut slug = slug.text;
+    let mut slug = if title.is_ascii() { from_ascii(title) } else { from_any_script(title) };
     cut(&mut slug);
     if slug.is_empty() { FALLBACK.to_owned() } else { slug }
 }
@@ -81,6 +72,34 @@ pub(super) fn is_invisible(c: char) -> bool {
         | '\u{E0000}'..='\u{E0FFF}')
 }
 
+/// Most characters of a title that are looked at. A title of valid length never comes near this; it bounds the work for
+/// one that is not valid.
+const MAX_LOOKED_AT: usize = 8 * MAX_SLUG_CHARS;
+
+fn from_any_script(title: &str) -> String {
+    let visible: String = title.nfkc().filter(|&c| !is_invisible(c)).take(MAX_LOOKED_AT).collect();
+    let mut slug = Slug::default();
+    for (original, ascii) in visible.chars().zip(visible.ascii_chars()) {
+        slug.push(original, ascii);
+        if slug.text.len() > MAX_SLUG_CHARS {
+            break;
+        }
+    }
+    slug.text
+}
+
+/// The same for a title that is ASCII, which normalisation and transliteration leave as it is.
+fn from_ascii(title: &str) -> String {
+    let mut slug = Slug { text: String::with_capacity(title.len().min(MAX_SLUG_CHARS + 1)), gap: false };
+    for c in title.chars().take(MAX_LOOKED_AT) {
+        slug.push_ascii(c, c.is_ascii_alphanumeric());
+        if slug.text.len() > MAX_SLUG_CHARS {
+            break;
+        }
+    }
+    slug.text
+}
+
 /// A slug in the making.
 #[derive(Default)]
 struct Slug {
@@ -97,15 +116,19 @@ impl Slug {
             return;
         };
         for c in ascii.chars() {
-            if c.is_ascii_alphanumeric() {
-                if self.gap && !self.text.is_empty() {
-                    self.text.push('-');
-                }
-                self.gap = false;
-                self.text.push(c.to_ascii_lowercase());
-            } else if !(is_apostrophe(c) || (within_word && !c.is_whitespace())) {
-                self.gap = true;
+            self.push_ascii(c, within_word);
+        }
+    }
+
+    fn push_ascii(&mut self, c: char, within_word: bool) {
+        if c.is_ascii_alphanumeric() {
+            if self.gap && !self.text.is_empty() {
+                self.text.push('-');
             }
+            self.gap = false;
+            self.text.push(c.to_ascii_lowercase());
+        } else if !(is_apostrophe(c) || (within_word && !c.is_whitespace())) {
+            self.gap = true;
         }
     }
 }

@@ -4,8 +4,6 @@
 //! part of it. Its *key* is the label in lower case without invisible characters. Two labels with one key are one tag:
 //! within an article the first spelling stays.
 
-use std::collections::HashSet;
-
 use unicode_normalization::{UnicodeNormalization, is_nfc};
 
 use super::ArticleError;
@@ -45,16 +43,15 @@ pub fn tag_key(label: &str) -> String {
 /// An empty tag, a control character in one, a tag that is too long and too many of them are errors.
 pub(super) fn check(labels: &[String]) -> Result<Vec<Tag>, ArticleError> {
     let mut tags: Vec<Tag> = Vec::with_capacity(labels.len().min(MAX_TAGS));
-    let mut seen = HashSet::new();
     for (index, label) in labels.iter().enumerate() {
         let tag = check_one(label).map_err(|reason| ArticleError::invalid("tags", format!("[{index}] {reason}")))?;
-        if seen.contains(&tag.key) {
+        // At most 20 to compare with.
+        if tags.iter().any(|earlier| earlier.key == tag.key) {
             continue;
         }
         if tags.len() == MAX_TAGS {
             return Err(ArticleError::invalid("tags", format!("must be at most {MAX_TAGS} different ones")));
         }
-        seen.insert(tag.key.clone());
         tags.push(tag);
     }
     Ok(tags)

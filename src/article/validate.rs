@@ -66,7 +66,7 @@ pub(super) fn content(content: &str) -> Result<(), ArticleError> {
     if content.len() > MAX_CONTENT_BYTES {
         return wrong("must be at most 5 MB (5242880 bytes)");
     }
-    if content.bytes().any(|byte| byte == 0) {
+    if content.contains('\0') {
         return wrong("must not contain the character U+0000");
     }
     Ok(())

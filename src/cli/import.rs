@@ -100,10 +100,6 @@ impl Source {
             Some(name) => name.to_owned(),
             None => folder_name(path).unwrap_or_else(|| "import".to_owned()),
         };
-        if collection.is_empty() || collection.len() > 200 || collection.contains(|c: char| c == '/' || c.is_control())
-        {
-            return Err("the collection's --name needs 1 to 200 bytes, without / and control characters".to_owned());
-        }
         Ok(Self { root: path.to_owned(), collection, found })
     }
 
@@ -115,20 +111,23 @@ impl Source {
     pub(super) fn store<E: Display>(
         &self,
         store: impl FnMut(Vec<Item>) -> Result<Vec<Result<Applied, E>>, E>,
-        say: impl FnMut(&str),
+        mut say: impl FnMut(&str),
     ) -> Result<Report, E> {
+        let progress = progress_bar(self.found.files.len());
+        // A line of text takes the bar's place, and the bar goes on below it.
+        let say = |line: &str| progress.suspend(|| say(line));
         let mut run = Run { source: self, store, say, report: Report::default(), batch: Batch::default() };
         for (path, reason) in &self.found.failed {
             run.fail(&path.display().to_string(), reason);
         }
-        let progress = progress_bar(self.found.files.len());
         for file in &self.found.files {
-            progress.suspend(|| run.take(file))?;
+            run.take(file)?;
             progress.inc(1);
         }
-        progress.finish_and_clear();
         run.flush()?;
-        Ok(run.report)
+        let report = run.report;
+        progress.finish_and_clear();
+        Ok(report)
     }
 }
 

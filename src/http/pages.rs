@@ -65,23 +65,21 @@ impl Pages {
         // Standing pages have no place among what is new.
         let kind = Some(Kind::Post);
         let list = ListQuery { page: query.number("page", 1)?, limit: PER_PAGE, kind, ..ListQuery::default() };
-        let site = self.site()?;
-        self.listing("index", &site, list.page, headers, || {
+        self.listing("index", list.page, headers, || {
             let page = self.articles.list(&list)?;
-            Ok(self.renderer.index(&page, &self.articles.tags()?))
+            Ok(Some(self.renderer.index(&page, &self.articles.tags()?)))
         })
     }
 
     pub(super) fn tag(&self, tag: &str, query: &Query, headers: &HeaderMap) -> Answer {
         let key = tag_key(tag);
         let page = query.number("page", 1)?;
-        let site = self.site()?;
-        let Some(known) = self.articles.tags()?.into_iter().find(|known| known.tag == key) else {
-            return Ok(self.not_found());
-        };
-        let list = ListQuery { page, limit: PER_PAGE, tag: Some(known.tag), ..ListQuery::default() };
-        self.listing(&format!("tag:{key}"), &site, page, headers, || {
-            Ok(self.renderer.tag(&known.label, &self.articles.list(&list)?))
+        let list = ListQuery { page, limit: PER_PAGE, tag: Some(key.clone()), ..ListQuery::default() };
+        self.listing(&format!("tag:{key}"), page, headers, || {
+            let Some(known) = self.articles.tags()?.into_iter().find(|known| known.tag == key) else {
+                return Ok(None);
+            };
+            Ok(Some(self.renderer.tag(&known.label, &self.articles.list(&list)?)))
         })
     }
 
@@ -114,24 +112,31 @@ impl Pages {
         self.html(StatusCode::NOT_FOUND, self.renderer.not_found())
     }
 
-    /// The state of all articles. To be read before anything that goes into a list: a change in between then only means
-    /// that a newer list is filed under an older state, which nobody asks for again.
-    fn site(&self) -> Result<String, Problem> {
-        Ok(self.articles.repository().site_version()?.to_string())
-    }
-
+    /// A page made from many articles; `None` means that there is no such page.
     fn listing(
         &self,
         name: &str,
-        site: &str,
         page: u32,
         headers: &HeaderMap,
-        render: impl FnOnce() -> Result<String, Problem>,
+        render: impl FnOnce() -> Result<Option<String>, Problem>,
     ) -> Answer {
+        // Read before anything that goes into the list: a change in between then only means that a newer list is filed
+        // under an older state, which nobody asks for again.
+        let site = self.articles.repository().site_version()?.to_string();
         let name = format!("{name}?page={page}");
         let tag = format!("\"{site}.{page}.{}\"", self.fingerprint);
-        let key = PageKey::Listing { name: &name, site };
-        self.conditional(headers, &tag, || self.cache.get_or_render(&key, render))
+        let key = PageKey::Listing { name: &name, site: &site };
+        let page = match self.cache.get(&key) {
+            Some(page) => page,
+            None => match render()? {
+                Some(page) => {
+                    self.cache.put(&key, &page);
+                    page.into_bytes()
+                }
+                None => return Ok(self.not_found()),
+            },
+        };
+        self.conditional(headers, &tag, || Ok(page))
     }
 
     /// 304 for who has the page already, else the page with its tag.

@@ -41,6 +41,20 @@ pub struct Event {
 }
 
 impl Event {
+    /// An event to be filled in.
+    pub(super) fn blank() -> Self {
+        NewEvent {
+            event_id: String::new(),
+            event_type: String::new(),
+            key: None,
+            payload: String::new(),
+            correlation_id: None,
+            causation_id: None,
+            occurred_at: None,
+        }
+        .into_event(0)
+    }
+
     /// The payload as `T`. The error converts into [`DispatchError::Poison`](super::DispatchError).
     pub fn json<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
         serde_json::from_str(&self.payload)
@@ -157,6 +171,15 @@ pub enum InsertError {
 /// # Errors
 /// [`InsertError::Invalid`] before anything is written; [`InsertError::Sqlite`] as SQLite reports it.
 pub fn insert(tx: &Transaction<'_>, event: &NewEvent) -> Result<i64, InsertError> {
+    check_json(&event.payload)?;
+    insert_serialized(tx, event)
+}
+
+/// [`insert`] for a payload that a serialiser has just made: it is not parsed again to see whether it is JSON.
+///
+/// # Errors
+/// As [`insert`].
+pub(crate) fn insert_serialized(tx: &Transaction<'_>, event: &NewEvent) -> Result<i64, InsertError> {
     check(event)?;
     let mut statement = tx.prepare_cached(sql::INSERT_EVENT)?;
     statement.execute((
@@ -181,18 +204,26 @@ fn check(event: &NewEvent) -> Result<(), InsertError> {
             check_name(field, value)?;
         }
     }
-    if event.payload.len() > MAX_PAYLOAD_BYTES {
-        return Err(InsertError::Invalid {
-            field: "payload",
-            reason: format!(
-                "is {} bytes, at most {MAX_PAYLOAD_BYTES} are allowed: store the bulk elsewhere and send its id",
-                event.payload.len()
-            ),
-        });
+    check_size(&event.payload)
+}
+
+fn check_size(payload: &str) -> Result<(), InsertError> {
+    if payload.len() <= MAX_PAYLOAD_BYTES {
+        return Ok(());
     }
-    serde_json::from_str::<serde::de::IgnoredAny>(&event.payload)
-        .map_err(|error| InsertError::Invalid { field: "payload", reason: format!("is not JSON: {error}") })?;
-    Ok(())
+    let reason = format!(
+        "is {} bytes, at most {MAX_PAYLOAD_BYTES} are allowed: store the bulk elsewhere and send its id",
+        payload.len()
+    );
+    Err(InsertError::Invalid { field: "payload", reason })
+}
+
+fn check_json(payload: &str) -> Result<(), InsertError> {
+    // First, so that the parser never sees more than that.
+    check_size(payload)?;
+    serde_json::from_str::<serde::de::IgnoredAny>(payload)
+        .map(drop)
+        .map_err(|error| InsertError::Invalid { field: "payload", reason: format!("is not JSON: {error}") })
 }
 
 fn check_name(field: &'static str, value: &str) -> Result<(), InsertError> {

@@ -116,7 +116,11 @@ impl<'f> TouchedKeys<'f> {
 
     fn settle(&self, tx: &Transaction<'_>, flush: &Flush) -> rusqlite::Result<()> {
         for (key, id) in &self.passed {
-            tx.prepare_cached(sql::SUPERSEDE_DEAD)?.execute((&flush.handler, key, id, flush.now))?;
+            let dead: bool =
+                tx.prepare_cached(sql::DEAD_BELOW)?.query_row((&flush.handler, key, id), |row| row.get(0))?;
+            if dead {
+                tx.prepare_cached(sql::SUPERSEDE_DEAD)?.execute((&flush.handler, key, id, flush.now))?;
+            }
             tx.prepare_cached(sql::SUPERSEDE_REPLAYED)?.execute((&flush.handler, key, id, flush.now))?;
         }
         for key in &self.closed {

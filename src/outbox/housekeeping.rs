@@ -49,7 +49,7 @@ pub(super) fn run(house: &Housekeeping) {
             Ok(pruned) => {
                 passes += 1;
                 // Now and then from the beginning: what was kept for a dead letter may be free by now.
-                resume_after = if passes % PASSES_PER_SWEEP == 0 { 0 } else { pruned.resume_after };
+                resume_after = if passes.is_multiple_of(PASSES_PER_SWEEP) { 0 } else { pruned.resume_after };
                 if pruned.events > 0 {
                     log::info!("relay retention removed={} up_to={}", pruned.events, pruned.resume_after);
                     vacuum(house, retention, &keep_and_go_on);

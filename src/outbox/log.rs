@@ -8,14 +8,17 @@ use rusqlite::{Connection, Row};
 use super::sql;
 use super::{Event, EventFilter, MAX_PAYLOAD_BYTES};
 
-/// Most types whose match is remembered; a hostile writer could invent any number.
+/// Most types that are counted; a hostile writer could invent any number.
 const MAX_REMEMBERED_TYPES: usize = 4_096;
+
+/// Most events that a lane keeps to use again, and the largest payload among them, in bytes: 2 MiB together.
+const MAX_SPARE_EVENTS: usize = 512;
+const MAX_SPARE_BYTES: usize = 4_096;
 
 /// A log row as a lane sees it.
 #[derive(Debug)]
 pub(super) struct LogRow {
     pub(super) id: i64,
-    pub(super) key: Option<String>,
     pub(super) body: Body,
     /// This handler has a row for it: not the cursor's business.
     pub(super) own_row: bool,
@@ -31,10 +34,37 @@ pub(super) enum Body {
     Event(Event),
     /// Not for this handler.
     Skip,
-    /// Cannot be decoded; why.
-    Bad(String),
+    /// Cannot be decoded.
+    Bad(Undecodable),
     /// The log holds it no more.
     Missing,
+}
+
+/// What can be said of a row that cannot be decoded.
+#[derive(Debug)]
+pub(super) struct Undecodable {
+    /// Its key, if that much is sound.
+    pub(super) key: Option<String>,
+    /// What is wrong with the rest.
+    pub(super) reason: String,
+}
+
+impl LogRow {
+    /// The key of a row that has an outcome of its own.
+    pub(super) fn key(&self) -> Option<&str> {
+        match &self.body {
+            Body::Event(event) => event.key.as_deref(),
+            Body::Bad(undecodable) => undecodable.key.as_deref(),
+            Body::Skip | Body::Missing => None,
+        }
+    }
+
+    pub(super) fn into_event(self) -> Option<Event> {
+        match self.body {
+            Body::Event(event) => Some(event),
+            _ => None,
+        }
+    }
 }
 
 /// An exception that is to be run.
@@ -66,17 +96,17 @@ impl Began {
     }
 }
 
-/// A filter that remembers what it said of each type, and counts what passed by.
+/// A filter that counts what passed by, and keeps events that are done with: their text goes into the same memory again.
 #[derive(Debug)]
 pub(super) struct Matcher {
     filter: EventFilter,
-    known: HashMap<String, bool>,
+    spare: Vec<Event>,
     skipped: HashMap<String, u64>,
 }
 
 impl Matcher {
     pub(super) fn new(filter: EventFilter) -> Self {
-        Self { filter, known: HashMap::new(), skipped: HashMap::new() }
+        Self { filter, spare: Vec::new(), skipped: HashMap::new() }
     }
 
     pub(super) fn filter(&self) -> &EventFilter {
@@ -88,17 +118,19 @@ impl Matcher {
         std::mem::take(&mut self.skipped)
     }
 
+    /// Keeps what may be used again.
+    pub(super) fn take_back(&mut self, events: impl IntoIterator<Item = Event>) {
+        let room = MAX_SPARE_EVENTS.saturating_sub(self.spare.len());
+        let small = |event: &Event| event.payload.capacity() <= MAX_SPARE_BYTES;
+        self.spare.extend(events.into_iter().filter(small).take(room));
+    }
+
+    fn spare_event(&mut self) -> Event {
+        self.spare.pop().unwrap_or_else(Event::blank)
+    }
+
     fn matches(&mut self, event_type: &str) -> bool {
-        let matches = match self.known.get(event_type) {
-            Some(matches) => *matches,
-            None => {
-                let matches = self.filter.matches(event_type);
-                if self.known.len() < MAX_REMEMBERED_TYPES {
-                    self.known.insert(event_type.to_owned(), matches);
-                }
-                matches
-            }
-        };
+        let matches = self.filter.matches(event_type);
         if !matches {
             if let Some(count) = self.skipped.get_mut(event_type) {
                 *count += 1;
@@ -117,26 +149,47 @@ pub(super) struct BatchLimits {
     pub(super) bytes: usize,
 }
 
-/// The log after `position`. `checked` names the handler if it has exceptions to be looked at.
+/// What has to be asked of each log row, beyond what it holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Questions {
+    /// Has this handler a row for it?
+    own_row: bool,
+    /// Is an exception of its key open?
+    pub(super) open: bool,
+    /// Is there a dead letter of its key that nothing supersedes?
+    dead: bool,
+}
+
+impl Questions {
+    /// What is worth asking of the rows after `position`: three looks into indices, instead of three for each row.
+    pub(super) fn worth_asking(connection: &Connection, handler: &str, position: i64) -> rusqlite::Result<Self> {
+        connection.prepare_cached(sql::HAS_EXCEPTIONS)?.query_row((handler, position), |row| {
+            Ok(Self { own_row: row.get(0)?, open: row.get(1)?, dead: row.get(2)? })
+        })
+    }
+}
+
+/// The log after `position`, with the answers for `handler`.
 pub(super) fn read_log(
     connection: &Connection,
     matcher: &mut Matcher,
     position: i64,
     limits: BatchLimits,
-    checked: Option<&str>,
+    (handler, ask): (&str, Questions),
 ) -> rusqlite::Result<Vec<LogRow>> {
     let rows = i64::try_from(limits.rows).unwrap_or(i64::MAX);
     let max_payload = MAX_PAYLOAD_BYTES as i64;
     let mut batch = Vec::with_capacity(limits.rows.min(512));
     let mut bytes = 0;
-    let mut statement =
-        connection.prepare_cached(if checked.is_some() { sql::READ_LOG_CHECKED } else { sql::READ_LOG })?;
-    let mut found = match checked {
-        Some(handler) => statement.query((position, rows, max_payload, handler))?,
-        None => statement.query((position, rows, max_payload))?,
+    let checked = ask != Questions::default();
+    let mut statement = connection.prepare_cached(if checked { sql::READ_LOG_CHECKED } else { sql::READ_LOG })?;
+    let mut found = if checked {
+        statement.query((position, rows, max_payload, handler, ask.own_row, ask.open, ask.dead))?
+    } else {
+        statement.query((position, rows, max_payload))?
     };
     while let Some(row) = found.next()? {
-        let row = decode_row(row, matcher)?;
+        let row = decode_row(row, matcher, checked)?;
         if let Body::Event(event) = &row.body {
             bytes += event.payload.len();
         }
@@ -148,39 +201,57 @@ pub(super) fn read_log(
     Ok(batch)
 }
 
-fn decode_row(row: &Row<'_>, matcher: &mut Matcher) -> rusqlite::Result<LogRow> {
+/// `checked`: the row comes with what the handler's exceptions say of it.
+fn decode_row(row: &Row<'_>, matcher: &mut Matcher, checked: bool) -> rusqlite::Result<LogRow> {
     let id = row.get(0)?;
-    let key = optional_text(row, 3);
     let body = match required_text(row, 2) {
-        Err(what) => Body::Bad(format!("event_type {what}")),
+        Err(what) => undecodable(row, format!("event_type {what}")),
         Ok(event_type) if !matcher.matches(event_type) => Body::Skip,
-        Ok(event_type) => decode_event(row, id, event_type, &key),
+        Ok(event_type) => match decode_event(row, id, event_type, matcher.spare_event()) {
+            Ok(event) => Body::Event(event),
+            Err(reason) => undecodable(row, reason),
+        },
     };
-    let key = key.ok().flatten().map(str::to_owned);
-    Ok(LogRow { id, key, body, own_row: row.get(8)?, blocked: row.get(9)?, dead_below: row.get(10)? })
+    let says = |column| if checked { row.get(column) } else { Ok(false) };
+    Ok(LogRow { id, body, own_row: says(8)?, blocked: says(9)?, dead_below: says(10)? })
 }
 
-fn decode_event(row: &Row<'_>, id: i64, event_type: &str, key: &Result<Option<&str>, String>) -> Body {
-    let decode = || -> Result<Event, String> {
-        let key = key.as_ref().map_err(|what| format!("event_key {what}"))?;
-        let payload = match row.get_ref(4) {
-            Ok(ValueRef::Null) => Err(format!("is larger than {MAX_PAYLOAD_BYTES} bytes")),
-            _ => required_text(row, 4),
-        };
-        Ok(Event {
-            id,
-            event_id: required_text(row, 1).map_err(|what| format!("event_id {what}"))?.to_owned(),
-            event_type: event_type.to_owned(),
-            key: key.map(str::to_owned),
-            payload: payload.map_err(|what| format!("payload {what}"))?.to_owned(),
-            correlation_id: optional_text(row, 5).map_err(|what| format!("correlation_id {what}"))?.map(str::to_owned),
-            causation_id: optional_text(row, 6).map_err(|what| format!("causation_id {what}"))?.map(str::to_owned),
-            occurred_at: row.get(7).map_err(|error| format!("occurred_at {error}"))?,
-            attempts: 0,
-            replays: 0,
-        })
+fn undecodable(row: &Row<'_>, reason: String) -> Body {
+    let key = optional_text(row, 3).ok().flatten().map(str::to_owned);
+    Body::Bad(Undecodable { key, reason })
+}
+
+/// Fills `event` with what the row holds.
+fn decode_event(row: &Row<'_>, id: i64, event_type: &str, mut event: Event) -> Result<Event, String> {
+    let key = optional_text(row, 3).map_err(|what| format!("event_key {what}"))?;
+    let payload = match row.get_ref(4) {
+        Ok(ValueRef::Null) => Err(format!("is larger than {MAX_PAYLOAD_BYTES} bytes")),
+        _ => required_text(row, 4),
     };
-    decode().map_or_else(Body::Bad, Body::Event)
+    event.id = id;
+    set(&mut event.event_id, required_text(row, 1).map_err(|what| format!("event_id {what}"))?);
+    set(&mut event.event_type, event_type);
+    set_optional(&mut event.key, key);
+    set(&mut event.payload, payload.map_err(|what| format!("payload {what}"))?);
+    let correlation = optional_text(row, 5).map_err(|what| format!("correlation_id {what}"))?;
+    set_optional(&mut event.correlation_id, correlation);
+    let causation = optional_text(row, 6).map_err(|what| format!("causation_id {what}"))?;
+    set_optional(&mut event.causation_id, causation);
+    event.occurred_at = row.get(7).map_err(|error| format!("occurred_at {error}"))?;
+    (event.attempts, event.replays) = (0, 0);
+    Ok(event)
+}
+
+fn set(text: &mut String, value: &str) {
+    text.clear();
+    text.push_str(value);
+}
+
+fn set_optional(text: &mut Option<String>, value: Option<&str>) {
+    match (text.as_mut(), value) {
+        (Some(text), Some(value)) => set(text, value),
+        _ => *text = value.map(str::to_owned),
+    }
 }
 
 fn required_text<'r>(row: &'r Row<'_>, index: usize) -> Result<&'r str, String> {
@@ -233,7 +304,7 @@ fn decode_exception(connection: &Connection, row: &Row<'_>) -> rusqlite::Result<
     let replays = count(row, 5)?;
     let payload = optional_text(row, 7);
     let body = match &payload {
-        Err(what) => Body::Bad(format!("edited payload {what}")),
+        Err(what) => Body::Bad(Undecodable { key: None, reason: format!("edited payload {what}") }),
         Ok(edited) => match read_event(connection, id)? {
             Body::Event(mut event) => {
                 event.attempts = attempts;
@@ -263,7 +334,7 @@ pub(super) fn read_event(connection: &Connection, id: i64) -> rusqlite::Result<B
     let mut statement = connection.prepare_cached(sql::READ_EVENT)?;
     let mut rows = statement.query((id, MAX_PAYLOAD_BYTES as i64))?;
     match rows.next()? {
-        Some(row) => Ok(decode_row(row, &mut everything)?.body),
+        Some(row) => Ok(decode_row(row, &mut everything, false)?.body),
         None => Ok(Body::Missing),
     }
 }

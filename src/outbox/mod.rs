@@ -65,6 +65,7 @@ mod retention;
 mod sql;
 
 pub use dispatch::{DispatchError, DispatchFn, EventFilter, Handler, LaneStart, OnDeadLetter, StartAt};
+pub(crate) use event::insert_serialized;
 pub use event::{Event, InsertError, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, NewEvent, insert};
 pub use history::HistoryEntry;
 pub use lane::{LaneState, LaneStatus};

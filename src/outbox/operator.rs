@@ -426,7 +426,7 @@ fn types_without_lane(connection: &Connection, lanes: &[LaneInfo]) -> rusqlite::
 fn story(connection: &Connection, id: i64) -> rusqlite::Result<Option<EventStory>> {
     let (event, undecodable, known) = match log::read_event(connection, id)? {
         Body::Event(event) => (Some(event), None, true),
-        Body::Bad(reason) => (None, Some(reason), true),
+        Body::Bad(reason) => (None, Some(reason.reason), true),
         Body::Skip | Body::Missing => (None, None, false),
     };
     let exceptions: Vec<ExceptionInfo> = connection

@@ -35,6 +35,8 @@ impl Writer for SqliteWriter {
             deadline,
             probe: Some(Box::new(move |conn| probed.is_logged(conn))),
         };
+        // Held here until the answer is there, so that it is freed on this thread and not on the queue-writer's.
+        let _held = Arc::clone(&mutation);
         let applied = self.queue.transact_with(options, move |tx| apply(tx, &mutation))?;
         Ok(Receipt::Applied(applied))
     }

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use vayu_articles::outbox::{
-    self, DispatchError, Event, EventFilter, ExceptionState, Handler, NewEvent, Relay, RelayOptions, Retention,
+    self, DispatchError, DispatchFn, Event, EventFilter, ExceptionState, Handler, NewEvent, Relay, RelayOptions,
+    Retention,
 };
 use vayu_articles::storage::Database;
 
@@ -55,7 +56,7 @@ fn a_relay_that_is_dropped_without_a_stop_ends_its_lanes_and_frees_them() {
 }
 
 /// Calls a closure for events of one type.
-struct Of(&'static str, Box<dyn Fn(&Event) -> Result<(), DispatchError> + Send + Sync>);
+struct Of(&'static str, Box<DispatchFn>);
 
 impl Handler for Of {
     fn handle(&self, event: &Event) -> Result<(), DispatchError> {

@@ -17,13 +17,13 @@ pub(super) enum Called {
 }
 
 /// Hands one event to the handler.
-pub(super) fn call(handler: &dyn Handler, board: &Board, event: &Event) -> Called {
-    shown(board, 1, || handler.handle(event))
+pub(super) fn call(handler: &dyn Handler, board: &Board, event: &Event, now: Instant) -> Called {
+    shown(board, now, 1, || handler.handle(event))
 }
 
 /// Hands a batch to the handler.
-pub(super) fn call_batch(handler: &dyn Handler, board: &Board, events: &[Event]) -> Called {
-    shown(board, events.len() as u64, || handler.handle_batch(events))
+pub(super) fn call_batch(handler: &dyn Handler, board: &Board, events: &[Event], now: Instant) -> Called {
+    shown(board, now, events.len() as u64, || handler.handle_batch(events))
 }
 
 /// Runs any of the handler's hooks without letting a panic out.
@@ -33,12 +33,14 @@ pub(super) fn hook(run: impl FnOnce() -> Result<(), DispatchError>) -> Called {
         Ok(Err(DispatchError::Retry { reason })) => Called::Failed { reason },
         Ok(Err(DispatchError::Poison { reason })) => Called::Poison { reason },
         Ok(Err(DispatchError::Unavailable { reason, retry_after })) => Called::Unavailable { reason, retry_after },
+        #[cfg(test)]
+        Err(panic) if panic.is::<super::tests::Death>() => std::panic::resume_unwind(panic),
         Err(panic) => Called::Failed { reason: format!("panicked: {}", panic_text(panic.as_ref())) },
     }
 }
 
-fn shown(board: &Board, events: u64, run: impl FnOnce() -> Result<(), DispatchError>) -> Called {
-    board.call_begins(Instant::now());
+fn shown(board: &Board, now: Instant, events: u64, run: impl FnOnce() -> Result<(), DispatchError>) -> Called {
+    board.call_begins(now);
     let called = hook(run);
     board.calls_end(events);
     called

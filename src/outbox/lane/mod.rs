@@ -3,12 +3,15 @@
 //! The thread takes the lane (`take`), then passes over the database again and again: exceptions that are due first,
 //! then the log after its position (`pass`). What it finds out stays in memory (`progress`) until a flush writes it.
 
+mod attempt;
 mod call;
 mod orphans;
 mod pass;
 mod progress;
 mod status;
 mod take;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -23,11 +26,12 @@ pub(super) use self::status::Board;
 pub use self::status::{LaneState, LaneStatus};
 use self::take::{Claim, Taken};
 use super::flush::{self, Flush, Pause};
+use super::gate::Entrance;
 use super::log::Matcher;
 use super::owner::{Liveness, OwnerLock, OwnerWatch};
 use super::policy::millis;
 use super::relay::RelayOptions;
-use super::{Handler, OnDeadLetter, StartAt};
+use super::{Handler, OnDeadLetter, StartAt, sql};
 use crate::storage::{Database, TransactError};
 
 /// While a flush is under way an idle lane looks again this soon.
@@ -95,6 +99,9 @@ pub(super) struct Lane {
     notices: Receiver<()>,
     watch: OwnerWatch,
     matcher: Matcher,
+    entrance: Entrance,
+    /// The last look at the time: after a read, and after each call.
+    looked_at: Instant,
     progress: Progress,
     /// Outcomes of log events that ran ahead of the position, to tell an outage from one dead address.
     ahead: HashMap<i64, Called>,
@@ -117,6 +124,8 @@ impl Lane {
             start_at: handler.start_at(),
             batch_limit: handler.batch_limit().clamp(1, options.batch_events),
             matcher: Matcher::new(handler.filter()),
+            entrance: Entrance::new(),
+            looked_at: Instant::now(),
             database,
             name,
             handler,
@@ -151,7 +160,25 @@ impl Lane {
                 }
             }
         }
+        if self.owned {
+            // Lost hold of it in its last moments; it may still name us.
+            let _ = self.release();
+        }
         self.board.show(LaneState::Stopped);
+    }
+
+    /// Takes our name off the lane if it stands there, for a lane of which nothing is in memory.
+    fn release(&mut self) -> Result<(), String> {
+        let (handler, owner) = (self.name.clone(), self.lock.id().to_owned());
+        self.database
+            .writer()
+            .submit_internal(false, move |tx| {
+                tx.prepare_cached(sql::GIVE_UP_LANE)?.execute((handler.as_str(), owner.as_str()))
+            })
+            .and_then(|pending| pending.wait())
+            .map_err(|error: TransactError<rusqlite::Error>| format!("letting the lane go failed: {error}"))?;
+        self.owned = false;
+        Ok(())
     }
 
     /// Takes the lane if it is free or its owner is dead.
@@ -164,6 +191,10 @@ impl Lane {
         let mut dead = None;
         if let Some(row) = &row {
             if row.held {
+                if row.owner.as_deref() == Some(self.lock.id()) {
+                    // Only what nobody owns can be worked on.
+                    self.release()?;
+                }
                 self.board.show(LaneState::Held);
                 return Ok(false);
             }

@@ -3,20 +3,18 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
+use super::attempt::PROBE_DEPTH;
 use super::call::{self, Called};
 use super::take::{self, LaneRow};
 use super::{Interrupt, Lane, LaneState, orphans};
 use crate::outbox::dispatch::{LaneStart, OnDeadLetter};
 use crate::outbox::flush::{Change, Verdict};
-use crate::outbox::gate::{self, AlonePass, Pass};
-use crate::outbox::log::{self, BatchLimits, Body, Exception, LogRow};
+use crate::outbox::log::{self, BatchLimits, Body, Exception, LogRow, Questions};
 use crate::outbox::policy::millis;
 use crate::outbox::{Event, sql};
 
 /// Most exceptions run in one pass, and most waiting rows run behind one head.
 const EXCEPTIONS_PER_PASS: i64 = 1_024;
-/// How far a probe looks for an event of another key.
-const PROBE_DEPTH: usize = 256;
 /// How far back a lane looks for the last event it has behind it.
 const LOOK_BACK: i64 = 10_000;
 
@@ -40,12 +38,6 @@ enum Batched {
     Singly(usize),
 }
 
-/// The right to call the handler now.
-enum Turn {
-    Among(#[expect(dead_code, reason = "held until the call has ended")] Pass),
-    Alone(#[expect(dead_code, reason = "held until the call has ended")] AlonePass),
-}
-
 /// What one snapshot shows.
 struct Seen {
     lane: Option<LaneRow>,
@@ -60,11 +52,19 @@ impl Lane {
         let paused = self.is_paused();
         let position = self.progress.position();
         self.ahead.retain(|id, _| *id > position);
-        if self.progress.has_unwritten_rows() || self.progress.rows_ahead() >= self.options.run_ahead {
+        if self.progress.has_unwritten_rows() {
             self.settle(None)?;
+        }
+        if self.progress.rows_ahead() >= self.options.run_ahead {
+            // The flush under way makes room; what came after it is written while the lane goes on.
+            self.land(true)?;
+            if self.progress.rows_ahead() >= self.options.run_ahead {
+                self.settle(None)?;
+            }
         }
         self.progress.before_read();
         let seen = self.read(!paused)?;
+        self.looked_at = Instant::now();
         let skipped = self.matcher.take_skipped();
         // With exceptions due, the log is read once more after them, and counted then.
         self.board.passed(if seen.due.is_empty() { skipped } else { HashMap::new() });
@@ -93,6 +93,10 @@ impl Lane {
             let log = self.read_log_anew()?;
             self.run_log(log)?;
         }
+        if self.named {
+            // What has finished must not be blamed for what happens next.
+            self.settle(None)?;
+        }
         self.flush_if_due(Instant::now())?;
         Ok(worked)
     }
@@ -106,7 +110,10 @@ impl Lane {
         let (name, position, matcher) = (self.name.as_str(), self.progress.position(), &mut self.matcher);
         let log = self
             .database
-            .read(|connection| log::read_log(connection, matcher, position, limits, Some(name)))
+            .read(|connection| {
+                let ask = Questions::worth_asking(connection, name, position)?;
+                log::read_log(connection, matcher, position, limits, (name, ask))
+            })
             .map_err(|error| Interrupt::Database(format!("reading failed: {error}")))?;
         self.board.passed(self.matcher.take_skipped());
         Ok(log)
@@ -144,20 +151,22 @@ impl Lane {
     fn read(&mut self, with_events: bool) -> Result<Seen, Interrupt> {
         let now = self.now();
         let far = now.saturating_add(millis(self.options.policy.longest_wait()));
-        let limits = self.batch_limits();
+        let mut limits = self.batch_limits();
         let (name, position, matcher) = (self.name.as_str(), self.progress.position(), &mut self.matcher);
         self.database
             .read(|connection| -> rusqlite::Result<Seen> {
                 let lane = take::read_lane(connection, name)?;
                 let (mut due, mut log) = (Vec::new(), Vec::new());
                 if with_events {
-                    let has_exceptions: bool = connection
-                        .prepare_cached(sql::HAS_EXCEPTIONS)?
-                        .query_row((name, position), |row| row.get(0))?;
-                    if has_exceptions {
+                    let ask = Questions::worth_asking(connection, name, position)?;
+                    if ask.open {
                         due = read_due(connection, name, now, far, limits.bytes)?;
                     }
-                    log = log::read_log(connection, matcher, position, limits, has_exceptions.then_some(name))?;
+                    if !due.is_empty() {
+                        // Only looked at for a probe; the log is read anew after the exceptions.
+                        limits.rows = limits.rows.min(PROBE_DEPTH);
+                    }
+                    log = log::read_log(connection, matcher, position, limits, (name, ask))?;
                 }
                 Ok(Seen { lane, due, log })
             })
@@ -273,7 +282,7 @@ impl Lane {
                     None => return Ok(None),
                 }
             }
-            Body::Bad(reason) => Called::Poison { reason: reason.clone() },
+            Body::Bad(undecodable) => Called::Poison { reason: undecodable.reason.clone() },
             Body::Missing | Body::Skip => {
                 return Ok(Some(Verdict::Discarded { reason: "event_missing".to_owned() }));
             }
@@ -281,7 +290,7 @@ impl Lane {
         Ok(Some(self.verdict(called, exception.attempts)))
     }
 
-    fn conclude_exception(&mut self, exception: &Exception, verdict: Verdict) {
+    pub(super) fn conclude_exception(&mut self, exception: &Exception, verdict: Verdict) {
         if let Some(key) = &exception.key {
             match verdict {
                 Verdict::Done | Verdict::Discarded { .. } => {}
@@ -296,18 +305,27 @@ impl Lane {
 
     /// Runs the log in order; stops early when the lane pauses.
     fn run_log(&mut self, mut rows: Vec<LogRow>) -> Result<(), Interrupt> {
+        self.looked_at = Instant::now();
+        let ran = self.run_rows(&mut rows);
+        self.matcher.take_back(rows.into_iter().filter_map(LogRow::into_event));
+        ran
+    }
+
+    fn run_rows(&mut self, rows: &mut [LogRow]) -> Result<(), Interrupt> {
         let mut index = 0;
         // Rows before this place are called one by one: their batch failed.
         let mut singly_before = 0;
         while index < rows.len() {
-            self.flush_if_due(Instant::now())?;
+            // Looked at after each call: what else happens here takes no time to speak of.
+            let now = self.looked_at;
+            self.flush_if_due(now)?;
             let row = &rows[index];
             match self.plan(row, index < singly_before) {
-                Plan::PassBy => self.progress.advance(row.id, Instant::now()),
-                Plan::Wait => self.conclude_blocked(row),
-                Plan::Known(called) => self.conclude(row, called),
+                Plan::PassBy => self.progress.advance(row.id, now),
+                Plan::Wait => self.conclude_blocked(row, now),
+                Plan::Known(called) => self.conclude(row, row.key(), called, now),
                 Plan::Batch => {
-                    match self.run_batch(&mut rows, index)? {
+                    match self.run_batch(rows, index)? {
                         Batched::Done(end) => index = end,
                         Batched::Singly(end) => singly_before = end,
                     }
@@ -319,7 +337,7 @@ impl Lane {
                     let Some(called) = self.attempt(event, false, &[], rest, &mut HashSet::new())? else {
                         return Ok(());
                     };
-                    self.conclude(row, called);
+                    self.conclude(row, row.key(), called, self.looked_at);
                 }
             }
             index += 1;
@@ -333,9 +351,9 @@ impl Lane {
         }
         match &row.body {
             Body::Skip | Body::Missing => Plan::PassBy,
-            Body::Bad(reason) => Plan::Known(Called::Poison { reason: reason.clone() }),
+            Body::Bad(undecodable) => Plan::Known(Called::Poison { reason: undecodable.reason.clone() }),
             Body::Event(_) if self.is_blocked(row) => Plan::Wait,
-            Body::Event(_) => match self.ahead.remove(&row.id) {
+            Body::Event(_) => match self.known_ahead(row.id) {
                 Some(called) => Plan::Known(called),
                 None if singly || self.batch_limit == 1 || self.single_step_to.is_some() => Plan::Call,
                 // An outage is probed with single events.
@@ -345,8 +363,13 @@ impl Lane {
         }
     }
 
+    /// Nearly always there is none, and then no id need be hashed.
+    fn known_ahead(&mut self, id: i64) -> Option<Called> {
+        if self.ahead.is_empty() { None } else { self.ahead.remove(&id) }
+    }
+
     fn is_blocked(&self, row: &LogRow) -> bool {
-        row.blocked || row.key.as_deref().is_some_and(|key| self.progress.is_blocked(key))
+        row.blocked || row.key().is_some_and(|key| self.progress.is_blocked(key))
     }
 
     /// Hands the next runnable events to the handler at once.
@@ -358,7 +381,7 @@ impl Lane {
         let mut end = start;
         while end < rows.len() && events.len() < self.batch_limit {
             let row = &mut rows[end];
-            let runnable = !row.blocked && !row.key.as_deref().is_some_and(|key| self.progress.is_blocked(key));
+            let runnable = !self.is_blocked(row);
             match &row.body {
                 _ if row.own_row => {}
                 Body::Skip => {}
@@ -376,14 +399,15 @@ impl Lane {
             && let Called::Done = self.call_batch(&batch)?
         {
             self.outage_over();
-            let mut places = places.into_iter().peekable();
+            let mut done = places.into_iter().zip(&batch).peekable();
+            let now = self.looked_at;
             for (index, row) in rows[start..end].iter().enumerate() {
-                if places.next_if_eq(&(start + index)).is_some() {
-                    self.conclude(row, Called::Done);
-                } else {
-                    self.progress.advance(row.id, Instant::now());
+                match done.next_if(|(place, _)| *place == start + index) {
+                    Some((_, event)) => self.conclude(row, event.key.as_deref(), Called::Done, now),
+                    None => self.progress.advance(row.id, now),
                 }
             }
+            self.matcher.take_back(batch);
             return Ok(Batched::Done(end));
         }
         for (place, event) in places.into_iter().zip(batch.drain(..)) {
@@ -392,27 +416,25 @@ impl Lane {
         Ok(Batched::Singly(end))
     }
 
-    fn conclude_blocked(&mut self, row: &LogRow) {
-        let now = Instant::now();
-        let change = Change::New { id: row.id, key: row.key.clone(), verdict: Verdict::Blocked };
+    fn conclude_blocked(&mut self, row: &LogRow, now: Instant) {
+        let change = Change::New { id: row.id, key: row.key().map(str::to_owned), verdict: Verdict::Blocked };
         self.progress.record(change, now);
-        if let Some(key) = &row.key {
+        if let Some(key) = row.key() {
             self.progress.block(key);
         }
         self.progress.advance(row.id, now);
     }
 
-    fn conclude(&mut self, row: &LogRow, called: Called) {
-        let now = Instant::now();
+    fn conclude(&mut self, row: &LogRow, key: Option<&str>, called: Called, now: Instant) {
         let verdict = self.verdict(called, 0);
         if let Verdict::Done = verdict {
-            if let Some(key) = &row.key
+            if let Some(key) = key
                 && (row.dead_below || self.progress.has_dead(key))
             {
-                self.progress.record(Change::Passed { id: row.id, key: key.clone() }, now);
+                self.progress.record(Change::Passed { id: row.id, key: key.to_owned() }, now);
             }
         } else {
-            if let Some(key) = &row.key {
+            if let Some(key) = key {
                 let passed_over =
                     matches!(verdict, Verdict::Final { .. }) && self.on_dead_letter == OnDeadLetter::Continue;
                 if passed_over {
@@ -421,13 +443,13 @@ impl Lane {
                     self.progress.block(key);
                 }
             }
-            self.progress.record(Change::New { id: row.id, key: row.key.clone(), verdict }, now);
+            self.progress.record(Change::New { id: row.id, key: key.map(str::to_owned), verdict }, now);
         }
         self.progress.advance(row.id, now);
     }
 
     /// What a call's end means, by the policy. `attempts` were spent before it.
-    fn verdict(&self, called: Called, attempts: u32) -> Verdict {
+    pub(super) fn verdict(&self, called: Called, attempts: u32) -> Verdict {
         let policy = &self.options.policy;
         match called {
             Called::Done => Verdict::Done,
@@ -441,126 +463,6 @@ impl Lane {
                 Verdict::Retry { attempts, due, reason }
             }
         }
-    }
-
-    /// Calls the handler. When it answers `Unavailable`, an event of another key tells an outage (then the lane pauses:
-    /// `None`) from one dead address (then the event is tried once more, and failing again counts as a failure).
-    fn attempt(
-        &mut self,
-        event: &Event,
-        alone: bool,
-        due: &[Exception],
-        log: &[LogRow],
-        finished: &mut HashSet<i64>,
-    ) -> Result<Option<Called>, Interrupt> {
-        let (reason, retry_after) = match self.call(event, alone)? {
-            Called::Unavailable { reason, retry_after } => (reason, retry_after),
-            other => {
-                self.outage_over();
-                return Ok(Some(other));
-            }
-        };
-        if !self.transport_works(event.key.as_deref(), due, log, finished)? {
-            self.pause(&reason, retry_after);
-            return Ok(None);
-        }
-        self.outage_over();
-        Ok(Some(self.call(event, alone)?))
-    }
-
-    /// Tries one event of another key; its outcome counts, whatever it is, unless it too is `Unavailable`.
-    fn transport_works(
-        &mut self,
-        key: Option<&str>,
-        due: &[Exception],
-        log: &[LogRow],
-        finished: &mut HashSet<i64>,
-    ) -> Result<bool, Interrupt> {
-        let other_due = due.iter().take(PROBE_DEPTH).find(|exception| {
-            let other_key = exception.key.is_none() || exception.key.as_deref() != key;
-            other_key && !finished.contains(&exception.id) && !exception.superseded && exception.crashes == 0
-        });
-        if let Some(exception) = other_due
-            && let Body::Event(event) = &exception.body
-        {
-            let called = self.call(event, false)?;
-            if matches!(called, Called::Unavailable { .. }) {
-                return Ok(false);
-            }
-            finished.insert(exception.id);
-            let verdict = self.verdict(called, exception.attempts);
-            self.conclude_exception(exception, verdict);
-            return Ok(true);
-        }
-        let Some((id, event)) = self.runnable_of_another_key(key, log) else { return Ok(false) };
-        let called = self.call(event, false)?;
-        if matches!(called, Called::Unavailable { .. }) {
-            return Ok(false);
-        }
-        self.ahead.insert(id, called);
-        Ok(true)
-    }
-
-    /// The first event of the log that may run now though those before it have not: none of its key is among them.
-    fn runnable_of_another_key<'r>(&self, key: Option<&str>, log: &'r [LogRow]) -> Option<(i64, &'r Event)> {
-        let mut before: HashSet<&str> = key.into_iter().collect();
-        for row in log.iter().take(PROBE_DEPTH) {
-            let row_key = row.key.as_deref();
-            let free = match row_key {
-                Some(key) => !row.blocked && !self.progress.is_blocked(key) && !before.contains(key),
-                None => true,
-            };
-            match &row.body {
-                Body::Event(event) if free && !row.own_row && !self.ahead.contains_key(&row.id) => {
-                    return Some((row.id, event));
-                }
-                _ => before.extend(row_key),
-            }
-        }
-        None
-    }
-
-    /// One call. A suspect, and every event while single-stepping, is named in the database before it runs.
-    fn call(&mut self, event: &Event, alone: bool) -> Result<Called, Interrupt> {
-        if self.past_deadline() {
-            return Err(Interrupt::Deadline);
-        }
-        if alone || gate::is_closed() {
-            // What is finished must not wait for another lane's call to be written.
-            self.settle(None)?;
-        }
-        let limit = self.board.time_limit();
-        // Named only once it is its turn: an event that waits for a suspect would be blamed for the suspect's deed.
-        let turn = if alone { Turn::Alone(gate::enter_alone(limit)) } else { Turn::Among(gate::enter(limit)) };
-        if self.past_deadline() {
-            return Err(Interrupt::Deadline);
-        }
-        if alone || self.single_step_to.is_some() {
-            self.settle(Some(event.id))?;
-        }
-        let called = call::call(self.handler.as_ref(), &self.board, event);
-        if let Turn::Alone(_) = turn {
-            // Its name goes before others run. If that fails the outcome still counts; it is written later.
-            match self.settle(None) {
-                Err(Interrupt::Lost) => return Err(Interrupt::Lost),
-                Ok(()) | Err(_) => {}
-            }
-        }
-        drop(turn);
-        Ok(called)
-    }
-
-    fn call_batch(&mut self, batch: &[Event]) -> Result<Called, Interrupt> {
-        if gate::is_closed() {
-            self.settle(None)?;
-        }
-        let pass = gate::enter(self.board.time_limit());
-        if self.past_deadline() {
-            return Err(Interrupt::Deadline);
-        }
-        let called = call::call_batch(self.handler.as_ref(), &self.board, batch);
-        drop(pass);
-        Ok(called)
     }
 
     fn end_single_step_if_through(&mut self, seen: &Seen) {

@@ -1,0 +1,155 @@
+//! The judge of the crash runs is handed doctored books, one for each kind of breach, and must see it.
+
+use crate::judge::{Counts, Evidence, Logged, REPEATED_NS, judge};
+use crate::record::{Point, Record};
+
+/// Two articles, four events, one handler, one kill: nothing is wrong with it.
+fn clean() -> Evidence {
+    let event =
+        |id: i64, article: &str, version: i64, deletes: bool| Logged { id, article: article.into(), version, deletes };
+    let mut evidence = Evidence {
+        acked: vec![("a".into(), 1), ("a".into(), 2), ("b".into(), 1)],
+        articles: [("a".to_owned(), 2)].into(),
+        log: vec![event(1, "a", 1, false), event(2, "b", 1, false), event(3, "a", 2, false), event(4, "b", 2, true)],
+        killed_ns: [(10, 450)].into(),
+        ..Evidence::default()
+    };
+    let records = [
+        record(Point::Start, 1, 100, 10),
+        record(Point::End, 1, 150, 10),
+        record(Point::Start, 2, 200, 10),
+        record(Point::End, 2, 250, 10),
+        record(Point::Start, 3, 400, 10),
+        // Killed at 450; its successor repeats what was not written down.
+        record(Point::Start, 2, 500, 11),
+        record(Point::End, 2, 550, 11),
+        record(Point::Start, 3, 600, 11),
+        record(Point::End, 3, 650, 11),
+        record(Point::Start, 4, 700, 11),
+        record(Point::End, 4, 750, 11),
+    ];
+    evidence.runs.insert("h".into(), records.to_vec());
+    evidence
+}
+
+fn record(point: Point, event: i64, at_ns: u64, process: u32) -> Record {
+    Record { point, event, at_ns, process }
+}
+
+fn doctored(doctor: impl FnOnce(&mut Evidence)) -> Counts {
+    let mut evidence = clean();
+    doctor(&mut evidence);
+    let counts = judge(&evidence);
+    assert!(!counts.is_clean());
+    counts
+}
+
+fn runs_of(evidence: &mut Evidence) -> &mut Vec<Record> {
+    evidence.runs.get_mut("h").unwrap()
+}
+
+const ONE_REPEAT: Counts = Counts {
+    repeated: 1,
+    lost: 0,
+    articles_without_event: 0,
+    events_without_article: 0,
+    overlapping_runs: 0,
+    out_of_order: 0,
+    undelivered: 0,
+    late_repeats: 0,
+};
+
+#[test]
+fn a_clean_run_counts_its_repeats_and_nothing_else() {
+    assert_eq!(judge(&clean()), ONE_REPEAT);
+    assert!(judge(&clean()).is_clean());
+}
+
+#[test]
+fn an_answered_write_that_is_gone_is_lost() {
+    let counts = doctored(|evidence| evidence.acked.push(("a".into(), 3)));
+    assert_eq!(counts, Counts { lost: 1, ..ONE_REPEAT });
+}
+
+#[test]
+fn an_article_or_a_version_that_no_event_tells_of_is_seen() {
+    let counts = doctored(|evidence| _ = evidence.articles.insert("c".into(), 1));
+    assert_eq!(counts, Counts { articles_without_event: 1, ..ONE_REPEAT });
+    let counts = doctored(|evidence| _ = evidence.articles.insert("b".into(), 1));
+    assert_eq!(counts, Counts { articles_without_event: 1, ..ONE_REPEAT });
+}
+
+#[test]
+fn an_event_whose_article_is_not_there_is_seen() {
+    let counts = doctored(|evidence| evidence.articles.clear());
+    assert_eq!(counts, Counts { events_without_article: 1, ..ONE_REPEAT });
+    let counts = doctored(|evidence| _ = evidence.articles.insert("a".into(), 1));
+    assert_eq!(counts, Counts { events_without_article: 1, articles_without_event: 1, ..ONE_REPEAT });
+}
+
+#[test]
+fn two_runs_at_once_are_seen_also_when_the_first_never_ended() {
+    let counts = doctored(|evidence| runs_of(evidence)[2].at_ns = 140);
+    assert_eq!(counts, Counts { overlapping_runs: 1, ..ONE_REPEAT });
+    let counts = doctored(|evidence| _ = evidence.killed_ns.insert(10, 520));
+    assert_eq!(counts, Counts { overlapping_runs: 1, ..ONE_REPEAT });
+}
+
+#[test]
+fn a_later_event_of_a_key_that_is_done_first_is_seen() {
+    let counts = doctored(|evidence| {
+        let runs = runs_of(evidence);
+        (runs[0].event, runs[1].event) = (3, 3);
+        (runs[7].event, runs[8].event) = (1, 1);
+    });
+    assert_eq!(counts, Counts { out_of_order: 1, ..ONE_REPEAT });
+}
+
+#[test]
+fn an_event_without_a_completion_is_undelivered_unless_it_is_a_planted_killer_in_the_dead_letters() {
+    let cut = |evidence: &mut Evidence| runs_of(evidence).truncate(9);
+    assert_eq!(doctored(cut), Counts { undelivered: 1, ..ONE_REPEAT });
+    let this = || ("h".to_owned(), 4);
+    let planted = doctored(|evidence| {
+        cut(evidence);
+        evidence.planted.insert(this());
+    });
+    assert_eq!(planted, Counts { undelivered: 1, ..ONE_REPEAT }, "it must have become a dead letter");
+    let condemned = doctored(|evidence| {
+        cut(evidence);
+        evidence.crash_loops.insert(this());
+    });
+    assert_eq!(condemned, Counts { undelivered: 1, ..ONE_REPEAT }, "an innocent one");
+    let mut evidence = clean();
+    cut(&mut evidence);
+    evidence.planted.insert(this());
+    evidence.crash_loops.insert(this());
+    assert_eq!(judge(&evidence), ONE_REPEAT);
+    let delivered = doctored(|evidence| _ = evidence.crash_loops.insert(this()));
+    assert_eq!(delivered, Counts { undelivered: 1, ..ONE_REPEAT }, "condemned though it was done");
+}
+
+#[test]
+fn a_repeat_that_no_kill_explains_is_seen() {
+    let counts = doctored(|evidence| evidence.killed_ns.clear());
+    assert_eq!(counts, Counts { late_repeats: 1, ..ONE_REPEAT });
+    let counts = doctored(|evidence| {
+        let later = 2 * REPEATED_NS;
+        runs_of(evidence)[4..].iter_mut().for_each(|record| record.at_ns += later);
+        evidence.killed_ns.insert(10, 450 + later);
+    });
+    assert_eq!(counts, Counts { late_repeats: 1, ..ONE_REPEAT });
+}
+
+#[test]
+fn a_torn_line_is_no_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("book");
+    let whole = record(Point::End, 7, 8, 9);
+    let book = crate::record::Book::open(&path).unwrap();
+    book.write(&whole.line()).unwrap();
+    std::fs::write(&path, std::fs::read_to_string(&path).unwrap() + "\nstart 8 9").unwrap();
+    crate::record::Book::open(&path).unwrap().write(&whole.line()).unwrap();
+    let records: Vec<_> = crate::record::read(&path).iter().filter_map(|words| Record::parse(words)).collect();
+    assert_eq!(records, [whole.clone(), whole]);
+}

@@ -1,0 +1,186 @@
+//! Reads what is left after all the kills and counts what must not be.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::record::{Point, Record};
+
+/// After a kill this much finished work may come again: 50 ms until it is written, and what a busy disk adds to it.
+pub const REPEATED_NS: u64 = 5_050_000_000;
+
+/// An event as the log holds it.
+#[derive(Debug, Clone)]
+pub struct Logged {
+    pub id: i64,
+    pub article: String,
+    pub version: i64,
+    pub deletes: bool,
+}
+
+/// Everything the judge looks at.
+#[derive(Debug, Clone, Default)]
+pub struct Evidence {
+    /// Answered writes: article and version.
+    pub acked: Vec<(String, i64)>,
+    /// Articles and their versions as stored.
+    pub articles: BTreeMap<String, i64>,
+    /// In the order of the log.
+    pub log: Vec<Logged>,
+    /// Per handler, in the order in which it was written.
+    pub runs: BTreeMap<String, Vec<Record>>,
+    /// When a process was killed, at the earliest; those that ended by themselves are not in it.
+    pub killed_ns: HashMap<u32, u64>,
+    /// Handler and event of planted killers, and of those that ended as a crash loop.
+    pub planted: BTreeSet<(String, i64)>,
+    pub crash_loops: BTreeSet<(String, i64)>,
+}
+
+/// The counts; all but `repeated` must be 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub repeated: usize,
+    pub lost: usize,
+    pub articles_without_event: usize,
+    pub events_without_article: usize,
+    pub overlapping_runs: usize,
+    pub out_of_order: usize,
+    pub undelivered: usize,
+    /// Finished work that came again though its process lived on long enough to write it down.
+    pub late_repeats: usize,
+}
+
+impl Counts {
+    pub fn is_clean(&self) -> bool {
+        *self == Self { repeated: self.repeated, ..Self::default() }
+    }
+}
+
+pub fn judge(evidence: &Evidence) -> Counts {
+    let mut counts = Counts {
+        lost: lost(evidence),
+        articles_without_event: articles_without_event(evidence),
+        events_without_article: events_without_article(evidence),
+        ..Counts::default()
+    };
+    for (handler, records) in &evidence.runs {
+        let runs = runs(records, &evidence.killed_ns);
+        counts.overlapping_runs += overlapping(&runs);
+        let first = first_ends(records);
+        counts.out_of_order += out_of_order(evidence, records);
+        counts.undelivered += undelivered(evidence, handler, &first);
+        let (repeated, late) = repeats(evidence, records);
+        counts.repeated += repeated;
+        counts.late_repeats += late;
+    }
+    counts
+}
+
+fn lost(evidence: &Evidence) -> usize {
+    let logged: BTreeSet<(&str, i64)> =
+        evidence.log.iter().map(|event| (event.article.as_str(), event.version)).collect();
+    evidence.acked.iter().filter(|(article, version)| !logged.contains(&(article.as_str(), *version))).count()
+}
+
+/// The last event of each article, which must be what is stored.
+fn last_events(evidence: &Evidence) -> HashMap<&str, &Logged> {
+    evidence.log.iter().map(|event| (event.article.as_str(), event)).collect()
+}
+
+fn articles_without_event(evidence: &Evidence) -> usize {
+    let last = last_events(evidence);
+    let explained =
+        |article: &str, version: i64| last.get(article).is_some_and(|event| !event.deletes && event.version == version);
+    evidence.articles.iter().filter(|(article, version)| !explained(article, **version)).count()
+}
+
+fn events_without_article(evidence: &Evidence) -> usize {
+    let missing = |event: &&&Logged| !event.deletes && evidence.articles.get(&event.article) != Some(&event.version);
+    last_events(evidence).values().filter(missing).count()
+}
+
+/// From, until, in which process.
+type Run = (u64, u64, u32);
+
+/// A run without an end lasted at least until its process was killed.
+fn runs(records: &[Record], killed_ns: &HashMap<u32, u64>) -> Vec<Run> {
+    let mut runs = Vec::new();
+    let mut open: HashMap<u32, u64> = HashMap::new();
+    let until_death = |process: u32, start: u64| killed_ns.get(&process).copied().unwrap_or(start).max(start);
+    for record in records {
+        let start = open.remove(&record.process);
+        match (record.point, start) {
+            (Point::End, Some(start)) => runs.push((start, record.at_ns, record.process)),
+            (Point::End, None) => runs.push((record.at_ns, record.at_ns, record.process)),
+            (Point::Start, earlier) => {
+                // A call that ended without an end: only its beginning is certain.
+                runs.extend(earlier.map(|start| (start, start, record.process)));
+                open.insert(record.process, record.at_ns);
+            }
+        }
+    }
+    runs.extend(open.into_iter().map(|(process, start)| (start, until_death(process, start), process)));
+    runs.sort_unstable();
+    runs
+}
+
+/// A lane has one thread, so no two runs of a handler may overlap, whatever their events.
+fn overlapping(runs: &[Run]) -> usize {
+    let mut latest_end = 0;
+    let mut count = 0;
+    for (start, end, _) in runs {
+        count += usize::from(*start < latest_end);
+        latest_end = latest_end.max(*end);
+    }
+    count
+}
+
+fn first_ends(records: &[Record]) -> BTreeSet<i64> {
+    records.iter().filter(|record| record.point == Point::End).map(|record| record.event).collect()
+}
+
+/// Judged on the first completion of each event.
+fn out_of_order(evidence: &Evidence, records: &[Record]) -> usize {
+    let keys: HashMap<i64, &str> = evidence.log.iter().map(|event| (event.id, event.article.as_str())).collect();
+    let mut seen = BTreeSet::new();
+    let mut highest: HashMap<&str, i64> = HashMap::new();
+    let mut count = 0;
+    for record in records.iter().filter(|record| record.point == Point::End) {
+        let Some(key) = keys.get(&record.event) else { continue };
+        if seen.insert(record.event) {
+            let highest = highest.entry(key).or_insert(0);
+            count += usize::from(record.event < *highest);
+            *highest = record.event.max(*highest);
+        }
+    }
+    count
+}
+
+fn undelivered(evidence: &Evidence, handler: &str, first: &BTreeSet<i64>) -> usize {
+    let excused = |id: i64| {
+        let this = (handler.to_owned(), id);
+        evidence.planted.contains(&this) && evidence.crash_loops.contains(&this)
+    };
+    let missing = evidence.log.iter().filter(|event| !first.contains(&event.id) && !excused(event.id)).count();
+    // An innocent event that was condemned has been delivered at some time, or it is missing already.
+    let condemned = evidence.crash_loops.iter().filter(|entry| entry.0 == handler && !evidence.planted.contains(entry));
+    missing + condemned.filter(|(_, id)| first.contains(id)).count()
+}
+
+/// All repeats, and those that no kill explains.
+fn repeats(evidence: &Evidence, records: &[Record]) -> (usize, usize) {
+    let mut last_end: HashMap<i64, &Record> = HashMap::new();
+    // The start of what a process was doing when it died: until then it could write down what it had finished.
+    let mut last_start: HashMap<u32, u64> = HashMap::new();
+    for record in records.iter().filter(|record| record.point == Point::Start) {
+        last_start.insert(record.process, record.at_ns);
+    }
+    let (mut repeated, mut late) = (0, 0);
+    for record in records.iter().filter(|record| record.point == Point::End) {
+        let Some(earlier) = last_end.insert(record.event, record) else { continue };
+        repeated += 1;
+        let busy_from = last_start.get(&earlier.process).copied().unwrap_or(earlier.at_ns);
+        let died = evidence.killed_ns.get(&earlier.process).map(|killed| (*killed).min(busy_from));
+        let explained = died.is_some_and(|died| earlier.at_ns + REPEATED_NS >= died);
+        late += usize::from(!explained);
+    }
+    (repeated, late)
+}
