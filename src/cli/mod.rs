@@ -43,7 +43,7 @@ pub fn run(cli: &Cli, on_signals: &dyn Fn(&Handle) -> Result<(), BoxError>) -> u
         Ok(code) => code,
         Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => exit::OK,
         Err(error) => {
-            eprintln!("vayu-articles: {error}");
+            output::say(&format!("vayu-articles: {error}"));
             if matches!(error, CliError::Usage(_)) { exit::USAGE } else { exit::FAILED }
         }
     }

@@ -17,6 +17,8 @@ mod pages;
 mod problem;
 mod request;
 mod site;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub use health::{Health, LaneHealth, ServiceHealth};

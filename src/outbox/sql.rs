@@ -45,6 +45,7 @@ statements! {
         FROM event_outbox e WHERE e.id > ?1 ORDER BY e.id LIMIT ?2";
     /// Newest first, to find the last event a lane has behind it.
     READ_BACK = "SELECT id, event_id, event_type FROM event_outbox WHERE id <= ?1 ORDER BY id DESC LIMIT ?2";
+    EVENT_ID_OF = "SELECT event_id FROM event_outbox WHERE id = ?1";
     LAST_ID = "SELECT coalesce(max(id), 0) FROM event_outbox";
 
     // --- reading exceptions ----------------------------------------------------------------------------------------

@@ -65,6 +65,7 @@ impl Lane {
         self.progress.before_read();
         let seen = self.read(!paused)?;
         self.looked_at = Instant::now();
+        self.reporter.counts(&self.name, self.looked_at);
         let skipped = self.matcher.take_skipped();
         // With exceptions due, the log is read once more after them, and counted then.
         self.board.passed(if seen.due.is_empty() { skipped } else { HashMap::new() });
