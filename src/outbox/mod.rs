@@ -59,6 +59,7 @@ mod housekeeping;
 mod lane;
 mod log;
 mod operator;
+mod operator_error;
 mod owner;
 mod policy;
 mod relay;
@@ -72,9 +73,10 @@ pub use handler_fn::HandlerFn;
 pub use history::HistoryEntry;
 pub use lane::{LaneState, LaneStatus};
 pub use operator::{
-    DiscardError, EventStory, ExceptionCounts, ExceptionInfo, ExceptionQuery, ExceptionState, HoldError, LaneInfo,
-    MAX_PAGE, MAX_REPLAYS, Operator, OutboxStats, ReplayError,
+    EventStory, ExceptionCounts, ExceptionInfo, ExceptionQuery, ExceptionState, LaneInfo, MAX_PAGE, MAX_REPLAYS,
+    Operator, OutboxStats,
 };
+pub use operator_error::{DiscardError, HoldError, ReplayError};
 pub use owner::OwnerState;
 pub use policy::Policy;
 pub use relay::{Relay, RelayBuilder, RelayError, RelayOptions, StopTimeout};
