@@ -8,6 +8,7 @@ mod date;
 mod layout;
 mod markdown;
 mod pages;
+mod tame;
 
 pub use markdown::{Rendered, markdown};
 pub use pages::{Renderer, SiteInfo};
