@@ -268,8 +268,8 @@ impl Relay {
         self.start_with(&Spawner::standalone("relay"))
     }
 
-    /// Finishes the running calls, delivers what is committed until `deadline`, writes the cursors and gives the lanes
-    /// up. A second stop, and one before the start, do nothing.
+    /// Finishes the running calls, delivers what is committed until shortly before `deadline` (an eighth of the time, at
+    /// most 250 ms), writes the cursors and gives the lanes up. A second stop, and one before the start, do nothing.
     ///
     /// # Errors
     /// [`StopTimeout`] names the handlers whose call still runs.
@@ -278,7 +278,7 @@ impl Relay {
             let mut state = self.state();
             // A relay that was never started must not start after its stop.
             state.started = true;
-            let _ = self.shared.stop_deadline.set(deadline);
+            let _ = self.shared.stop_deadline.set(drain_until(deadline, Instant::now()));
             state.stop = None;
             std::mem::take(&mut state.threads)
         };
@@ -402,6 +402,13 @@ impl Relay {
     }
 }
 
+/// When a lane that is asked to stop takes up no further event: what it knows has to be written before the deadline.
+fn drain_until(deadline: Instant, now: Instant) -> Instant {
+    const MARGIN_MAX: Duration = Duration::from_millis(250);
+    let left = deadline.saturating_duration_since(now);
+    now + (left - (left / 8).min(MARGIN_MAX))
+}
+
 fn spawn(
     spawner: &Spawner,
     name: &str,
@@ -467,3 +474,21 @@ impl fmt::Display for StopTimeout {
 }
 
 impl std::error::Error for StopTimeout {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_keeps_some_of_its_time_for_the_last_flush() {
+        let now = Instant::now();
+        let drained = |left: Duration| drain_until(now + left, now) - now;
+        assert_eq!(drained(Duration::from_secs(10)), Duration::from_millis(9_750));
+        assert_eq!(drained(Duration::from_millis(80)), Duration::from_millis(70));
+        assert_eq!(
+            drain_until(now, now + Duration::from_secs(1)),
+            now + Duration::from_secs(1),
+            "the past means at once"
+        );
+    }
+}
