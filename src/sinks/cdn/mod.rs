@@ -23,7 +23,7 @@
 //! | 500 and every other 5xx | that call is repeated once at once; then `Retry`, after the others were tried |
 //! | 3xx, every other 4xx, any other number | `Poison`; the rest is not tried |
 //!
-//! `Unavailable` spends nothing: the lane pauses with the reason in its status and in the log, asks again by itself and goes on with
+//! `Unavailable` spends nothing: the lane pauses, shows the reason (`outbox stats`), asks again by itself and goes on with
 //! the same event. With a token that has expired it therefore waits, however long that takes, and loses nothing; start the
 //! program again with the new token and the lane catches up. `Retry` spends one of the event's tries. `Poison` makes a dead
 //! letter, which is kept: once the settings are mended, `outbox replay cdn --all` makes all of them due again (`cdn` being the handler's name).

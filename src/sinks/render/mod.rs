@@ -10,6 +10,7 @@ mod markdown;
 mod pages;
 
 pub use markdown::{Rendered, markdown};
+pub(in crate::sinks) use markdown::{parser, same_title};
 pub use pages::{Renderer, SiteInfo};
 
 /// The style sheet of all pages: light and dark, from phone to desktop.
