@@ -34,9 +34,7 @@ pub struct Rendered {
 /// Renders CommonMark with tables, footnotes, strikethrough and task lists for a page whose heading is `title`: the
 /// text's headings stand below it and get ids, and a first heading that repeats the title is left out. Raw HTML is kept as far as it is harmless.
 pub fn markdown(title: &str, text: &str) -> Rendered {
-    let options =
-        Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
-    let mut events = tame::events(Parser::new_ext(text, options));
+    let mut events = tame::events(parser(text));
     drop_title(&mut events, title);
     let description = description(&events);
     name_headings(&mut events);
@@ -45,6 +43,18 @@ pub fn markdown(title: &str, text: &str) -> Rendered {
     html::push_html(&mut html, events.into_iter());
     let html = SANITISER.clean(&classes_for_alignment(html)).to_string();
     Rendered { html, description }
+}
+
+/// The one way in which articles are read as Markdown.
+pub(in crate::sinks) fn parser(text: &str) -> Parser<'_> {
+    let options =
+        Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
+    Parser::new_ext(text, options)
+}
+
+/// Whether a first heading only repeats the title.
+pub(in crate::sinks) fn same_title(title: &str, heading: &str) -> bool {
+    heading.trim().to_lowercase() == title.trim().to_lowercase()
 }
 
 /// The renderer aligns table cells by inline styles, which a strict content security policy forbids. In text, a
@@ -64,7 +74,7 @@ fn drop_title(events: &mut Vec<Event<'_>>, title: &str) {
         return;
     }
     let Some(end) = events.iter().position(|event| matches!(event, Event::End(TagEnd::Heading(_)))) else { return };
-    if text_of(&events[..end]).trim().to_lowercase() == title.trim().to_lowercase() {
+    if same_title(title, &text_of(&events[..end])) {
         events.drain(..=end);
     }
 }

@@ -11,6 +11,7 @@ mod pages;
 mod tame;
 
 pub use markdown::{Rendered, markdown};
+pub(in crate::sinks) use markdown::{parser, same_title};
 pub use pages::{Renderer, SiteInfo};
 
 /// The style sheet of all pages: light and dark, from phone to desktop.
