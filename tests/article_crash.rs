@@ -56,6 +56,60 @@ fn child_writes_until_it_is_killed() {
     });
 }
 
+/// How many imports the child makes, and after which commit it dies: before it has told anybody.
+const IMPORTS: usize = 12;
+const DIES_AFTER: &str = "ARTICLE_CRASH_DIES_AFTER";
+
+#[test]
+fn original_10_a_crash_between_commit_and_answer_applies_nothing_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("site.db");
+    open_with_system_clock(&path).close(Instant::now() + Duration::from_secs(30)).unwrap();
+    // What was not answered is asked for again, from the beginning, by a client that cannot know.
+    for dies_after in [1, 2, 7, IMPORTS, usize::MAX] {
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args(["child_imports_until_it_dies", "--exact"])
+            .env(DATABASE, &path)
+            .env(DIES_AFTER, dies_after.to_string())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .unwrap();
+        assert_eq!(status.success(), dies_after == usize::MAX, "{status}");
+        // The start after the crash finds no job to do over.
+        let done = dies_after.min(IMPORTS);
+        for _ in 0..2 {
+            let database = open_with_system_clock(&path);
+            let conn = look(&path);
+            assert_log_explains_articles(&conn);
+            let events = events(&conn);
+            assert_eq!(events.len(), done, "each committed once");
+            assert!(events.iter().all(|event| event.body.version == 1));
+            drop(conn);
+            database.close(Instant::now() + Duration::from_secs(30)).unwrap();
+        }
+    }
+}
+
+/// Not a test of its own: what the dying process does.
+#[test]
+fn child_imports_until_it_dies() {
+    let (Ok(path), Ok(dies_after)) = (std::env::var(DATABASE), std::env::var(DIES_AFTER)) else { return };
+    let dies_after: usize = dies_after.parse().unwrap();
+    let database = open_with_system_clock(Path::new(&path));
+    let writer = Arc::new(SqliteWriter::new(&database));
+    let service = ArticleService::new(writer, ArticleRepository::new(database));
+    for n in 0..IMPORTS {
+        let article = post(&format!("Post {n}"));
+        let applied = service.import(&format!("posts/{n}.md"), "hash", article, &WriteContext::default()).unwrap();
+        assert!(applied.article().is_some());
+        if n + 1 == dies_after {
+            // Committed; the answer has reached nobody outside this process.
+            std::process::abort();
+        }
+    }
+}
+
 fn live_once(service: &ArticleService, thread: usize, round: usize) {
     let context = WriteContext::default();
     let answer = |article: &Article, version: i64| println!("\nanswered {} {version}", article.id);

@@ -19,6 +19,9 @@ const COMMANDS: &[&[&str]] = &[
     &["outbox", "replay"],
     &["handler"],
     &["handler", "list"],
+    &["outbox", "discard"],
+    &["handler", "hold"],
+    &["handler", "release"],
 ];
 
 /// The program in an empty folder, without the settings of whoever runs the tests.
@@ -76,6 +79,8 @@ fn a_wrong_command_line_is_exit_code_2_and_touches_nothing() {
         &["outbox"],
         &["outbox", "replay", "search", "first"],
         &["outbox", "list", "--state", "gone"],
+        &["outbox", "discard", "search", "1"],
+        &["handler", "hold"],
         &["serve", "--addr", "localhost"],
         &["serve", "--addr", "0.0.0.0:8080"],
         &["serve", "--cdn", "http://127.0.0.1:6081/purge"],
@@ -217,4 +222,52 @@ fn a_dead_letter_is_listed_shown_and_replayed() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused.stderr).contains("--force"), "{}", text(&refused.stderr));
     assert_eq!(run(&dir, &["outbox", "replay", "search", &id, "--force"]).status.code(), Some(0));
+}
+
+#[test]
+fn a_dead_letter_is_discarded_for_good_with_its_reason() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    std::fs::write(dir.path().join("a.md"), "# T\n\nText").expect("write");
+    let import = || assert_eq!(run(&dir, &["import", "a.md"]).status.code(), Some(0));
+    import();
+    let db = Connection::open(dir.path().join("data/articles.db")).expect("database");
+    let insert = "INSERT INTO event_outbox (event_type, payload) VALUES ('article.updated.v1', '{\"no\": 1}')";
+    db.execute(insert, []).expect("a foreign writer's event");
+    let id = db.last_insert_rowid().to_string();
+    import();
+    let discard = ["outbox", "discard", "search", &id, "--reason", "written by mistake"];
+    assert_eq!(run(&dir, &discard).status.code(), Some(0));
+    let shown = text(&run(&dir, &["outbox", "show", &id]).stdout);
+    assert!(shown.contains("discard  written by mistake"), "{shown}");
+    let list = text(&run(&dir, &["outbox", "list", "--handler", "search"]).stdout);
+    assert_eq!(list.lines().count(), 1, "{list}");
+    let again = run(&dir, &discard);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(text(&again.stderr).contains("nothing left to discard"), "{}", text(&again.stderr));
+}
+
+#[test]
+fn a_held_handler_keeps_its_events_and_says_so_until_it_is_released() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    std::fs::write(dir.path().join("a.md"), "# T\n\nText").expect("write");
+    assert_eq!(run(&dir, &["import", "a.md"]).status.code(), Some(0));
+    let stats = || text(&run(&dir, &["outbox", "stats"]).stdout);
+    assert!(stats().contains("no owner") && !stats().contains("kept"), "{}", stats());
+    assert_eq!(run(&dir, &["handler", "hold", "cache"]).status.code(), Some(0));
+    std::fs::write(dir.path().join("b.md"), "# U\n\nText").expect("write");
+    assert_eq!(run(&dir, &["import", "b.md"]).status.code(), Some(0));
+    assert!(stats().contains("lane cache is held: 1 events are kept for it"), "{}", stats());
+    assert_eq!(run(&dir, &["handler", "release", "cache"]).status.code(), Some(0));
+    assert!(stats().contains("lane cache has no owner: 1 events are kept for it"), "{}", stats());
+    let db = Connection::open(dir.path().join("data/articles.db")).expect("database");
+    let dead = "11111111-1111-4111-8111-111111111111";
+    db.execute("UPDATE lanes SET owner = ?1 WHERE handler = 'cache'", [dead]).expect("a lane left behind");
+    std::fs::write(dir.path().join(format!("data/articles.db-owner-{dead}.lock")), "4711\n").expect("write");
+    let handlers = text(&run(&dir, &["handler", "list"]).stdout);
+    assert!(handlers.contains("owner dead: the next serve takes over"), "{handlers}");
+    assert_eq!(run(&dir, &["import", "a.md"]).status.code(), Some(0));
+    assert!(!stats().contains("kept"), "{}", stats());
+    let unknown = run(&dir, &["handler", "hold", "nobody"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(text(&unknown.stderr).contains("nobody"), "{}", text(&unknown.stderr));
 }

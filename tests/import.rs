@@ -383,3 +383,20 @@ fn a_path_that_holds_nothing_to_import_is_refused_before_any_database_is_made() 
     }
     assert!(!site.data().exists());
 }
+
+#[test]
+fn an_import_whose_reader_has_gone_is_finished_all_the_same() {
+    let site = Site::new();
+    for i in 0..20 {
+        site.put(&format!("bad-{i:02}.md"), "---\ntitle: [\n---\nx");
+    }
+    site.put("good.md", "# Good\n\ntext");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut import = site.command();
+    import.arg("import").arg(site.posts()).stdout(writer.try_clone().expect("a copy")).stderr(writer);
+    let status = import.status().expect("runs");
+    assert!(matches!(status.code(), Some(0 | 1)), "{status}");
+    assert_eq!((site.articles(), site.events()), (1, 1));
+    assert_eq!(site.count("SELECT count(*) FROM lanes WHERE cursor < 1 OR owner IS NOT NULL"), 0);
+}

@@ -397,3 +397,23 @@ fn case_c60_two_imports_at_once_store_each_post_once() {
     let behind = "SELECT count(*) FROM lanes WHERE cursor < 150 OR owner IS NOT NULL";
     assert_eq!(place.count(behind), 0, "delivered, and every lane is given up");
 }
+
+#[test]
+fn a_stop_during_a_rebuild_of_the_index_is_clean_and_the_next_start_goes_on() {
+    let place = Place::new();
+    let posts = place.path("posts");
+    fs::create_dir(&posts).unwrap();
+    for n in 0..600 {
+        fs::write(posts.join(format!("{n}.md")), format!("# Post {n}\n\n{}", "some words ".repeat(2_000))).unwrap();
+    }
+    assert_eq!(place.run(&["import", posts.to_str().unwrap()]).0, 0);
+    fs::remove_file(place.data().join("search.db")).unwrap();
+    let server = place.serve(&[]);
+    wait_until(|| server.log_text().contains("search index rebuild begins"), || server.log_text());
+    place.stop(server);
+    assert_eq!(place.count("SELECT count(*) FROM lanes WHERE owner IS NOT NULL"), 0);
+    let server = place.serve(&[]);
+    let search = "/api/v1/search?q=words";
+    wait_until(|| place.get(&server, search).1.contains("\"total\":600"), || server.log_text());
+    place.stop(server);
+}

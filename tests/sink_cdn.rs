@@ -74,7 +74,7 @@ fn case_c35_the_service_asks_for_patience() {
 
 #[test]
 fn case_c35_a_replay_purges_everything_again() {
-    let cdn = FakeCdn::start([status(200), status(403)]).at_most(30);
+    let cdn = FakeCdn::start([status(200), status(409)]).at_most(30);
     let (purge, mut event) = (purge(&cdn, |_| {}), event(&tags(45)));
     assert!(matches!(purge.handle(&event), Err(DispatchError::Poison { .. })));
     event.replays = 1;
@@ -111,11 +111,14 @@ fn case_c53_answers_of_the_service() {
         (Answer::Status(307, "Location: /elsewhere\r\n", ""), "poison"),
         (Answer::Status(302, "Location: http://127.0.0.1:9/\r\n", ""), "poison"),
         (status(400), "poison"),
-        (status(401), "poison"),
-        (status(403), "poison"),
+        (status(401), "unavailable"),
+        (status(403), "unavailable"),
         (status(404), "done"),
+        (status(407), "unavailable"),
+        (status(405), "poison"),
         (status(408), "unavailable"),
         (status(409), "poison"),
+        (status(410), "done"),
         (status(413), "poison"),
         (status(422), "poison"),
         (Answer::Status(429, "Retry-After: 2\r\n", ""), "unavailable for 2"),
@@ -123,6 +126,8 @@ fn case_c53_answers_of_the_service() {
         (Answer::Status(429, "Retry-After: Tue, 14 Nov 2023 22:13:50 GMT\r\n", ""), "unavailable for 30"),
         (Answer::Status(429, "Retry-After: soon\r\n", ""), "unavailable"),
         (Answer::Status(503, "Retry-After: 3\r\n", ""), "unavailable for 3"),
+        (status(502), "unavailable"),
+        (status(504), "unavailable"),
         (Answer::Cut, "unavailable"),
         (Answer::Silence, "unavailable"),
         (Answer::HalfABody, "done"),
@@ -142,6 +147,23 @@ fn case_c53_answers_of_the_service() {
     }
     let failing = FakeCdn::start([500, 500].map(status));
     assert!(matches!(purge(&failing, |_| {}).handle(&event(&[])), Err(DispatchError::Retry { .. })));
+}
+
+#[test]
+fn case_c53_an_expired_token_is_an_outage_and_no_event_pays_for_it() {
+    let cdn = FakeCdn::start([status(200), status(401), status(403)]).at_most(30);
+    let (purge, event) = (purge(&cdn, |options| options.token = Some("old".to_owned())), event(&tags(45)));
+    for _ in 0..2 {
+        match purge.handle(&event) {
+            Err(DispatchError::Unavailable { reason, retry_after: None }) => {
+                assert!(reason.contains("token"), "{reason}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    // Accepted again: what was left is purged, nothing is missing.
+    purge.handle(&event).unwrap();
+    assert_eq!((cdn.calls().len(), cdn.purged().len()), (4, 48));
 }
 
 #[test]

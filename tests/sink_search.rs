@@ -141,8 +141,8 @@ fn case_c42_late_older_event_does_not_bring_a_deleted_article_back() {
 #[test]
 fn hits_are_ranked_paged_and_marked() {
     let site = Site::new();
-    site.post("content", "Something else", "A word about <crabs> & shells", &[]);
-    site.post("title", "On crabs", "Nothing <b>here</b>", &["Sea, shore"]);
+    site.post("content", "Something else", "A word about `<crabs>` & shells", &[]);
+    site.post("title", "On crabs", "Nothing `<b>here</b>`", &["Sea, shore"]);
     site.post("tag", "Third", "Nothing here", &["crabs"]);
     let index = index(&site);
     site.deliver_all(&index);
@@ -160,6 +160,30 @@ fn hits_are_ranked_paged_and_marked() {
     assert_eq!(found(&index, "\"Sea, shore\""), ["title"]);
     assert_eq!(found(&index, "crab*").len(), 3);
     assert!(found(&index, "crab").is_empty());
+}
+
+#[test]
+#[cfg(feature = "sinks")]
+fn snippets_show_what_a_reader_sees_and_no_markdown() {
+    let site = Site::new();
+    let content = "# Guide\n\nIt is *your* **choice**[^1].\n\n## Setup\n\n```toml\n[dependencies]\nvayu-articles = \"0.1\"\n```\n\n\
+        - [ ] todo `list`\n\n| It | means |\n|----|-------|\n| Do | it    |\n\n\
+        See [the *manual*](https://secret.test/address) ![a picture](/secret.png) <b class=\"secret\">bold</b>.\n\n[^1]: A note.\n";
+    site.post("guide", "Guide", content, &[]);
+    let index = index(&site);
+    site.deliver_all(&index);
+    let snippet = |query: &str| index.search(query, 1, 1).unwrap().items.remove(0).snippet;
+    assert_eq!(
+        snippet("vayu-articles"),
+        "It is your choice. Setup [dependencies] <mark>vayu-articles</mark> = &quot;0.1&quot; todo list It means Do it \
+         See the manual a picture bold. A note."
+    );
+    for seen in ["your choice", "vayu-articles = \"0.1\"", "[dependencies]", "manual", "picture", "bold.", "Guide"] {
+        assert_eq!(found(&index, seen), ["guide"], "{seen}");
+    }
+    for unseen in ["secret", "toml", "https"] {
+        assert!(found(&index, unseen).is_empty(), "{unseen}");
+    }
 }
 
 #[test]
@@ -284,6 +308,50 @@ fn a_file_of_another_database_is_built_anew_though_the_versions_agree() {
     assert_eq!(found(&index, "mine"), ["a"]);
     assert!(found(&index, "theirs").is_empty() && found(&index, "stranger").is_empty());
     index.check().unwrap();
+}
+
+#[test]
+fn an_index_of_texts_extracted_otherwise_is_built_anew_once() {
+    let site = Site::new();
+    site.post("a", "Alpha", "the words", &[]);
+    site.post("b", "Beta", "more words", &[]);
+    let watched = Arc::new(Watched::new(site.source()));
+    let open = || SearchIndex::new(site.path("search.db"), watched.clone(), SearchOptions::default());
+    let as_if_of_another_build = |more: &str| {
+        let conn = Connection::open(site.path("search.db")).unwrap();
+        conn.execute_batch(&format!("UPDATE fts SET content = 'strange'; UPDATE state SET revision = 99{more}"))
+            .unwrap();
+    };
+    let built_anew_once = |index: &SearchIndex| {
+        assert_eq!(found(index, "words").len(), 2);
+        assert!(found(index, "strange").is_empty());
+        index.check().unwrap();
+        watched.pages.store(0, Ordering::SeqCst);
+        index.begin(&site.lane()).unwrap();
+        assert_eq!(watched.pages.load(Ordering::SeqCst), 0, "once is enough");
+    };
+    open().begin(&site.lane()).unwrap();
+
+    as_if_of_another_build("");
+    let index = open();
+    assert_eq!(found(&index, "strange").len(), 2, "searches go on with the old texts");
+    index.begin(&site.lane()).unwrap();
+    built_anew_once(&index);
+
+    // A rebuild that the other build could not end is begun again, not gone on with.
+    let last = site.lane().last_event.unwrap();
+    as_if_of_another_build(&format!(
+        ", rebuild = 2, rebuild_after = '~', rebuild_id = {}, rebuild_event = '{}'",
+        last.0, last.1
+    ));
+    index.begin(&site.lane()).unwrap();
+    built_anew_once(&index);
+
+    // Without a beginning: before the first event.
+    as_if_of_another_build("");
+    site.update("a", ArticlePatch::default().content("other words"));
+    index.handle(&site.last_event()).unwrap();
+    built_anew_once(&index);
 }
 
 #[test]

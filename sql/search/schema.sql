@@ -27,6 +27,7 @@ CREATE TABLE state (
   rebuild         INTEGER NOT NULL,      -- 0 none, 1 compare and mend, 2 index everything anew
   rebuild_after   TEXT,                  -- article id up to which the rebuild is done
   rebuild_id      INTEGER,               -- what `applied_*` becomes at its end
-  rebuild_event   TEXT
+  rebuild_event   TEXT,
+  revision        INTEGER NOT NULL       -- how the texts were extracted, from the first rebuild on
 ) STRICT;
-INSERT INTO state (one, built, rebuild) VALUES (1, 0, 0);
+INSERT INTO state (one, built, rebuild, revision) VALUES (1, 0, 0, 0);

@@ -237,4 +237,11 @@ mod tests {
             all.iter().for_each(|slug| check(slug).unwrap());
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn the_short_way_for_ascii_leads_to_the_same_slug(title in "[ -~]{0,300}") {
+            proptest::prop_assert_eq!(from_ascii(&title), from_any_script(&title));
+        }
+    }
 }

@@ -120,6 +120,10 @@ pub enum OutboxCommand {
     ///
     /// The relay of a running `serve` takes it up by itself; without one, the next `serve` or `import` does.
     Replay(ReplayArgs),
+    /// Give up an event that failed or waits, or a dead letter, for good
+    ///
+    /// The next event of its key goes on. An event that runs at this moment is given up too: its outcome no longer counts.
+    Discard(DiscardArgs),
 }
 
 /// Which exceptions to list.
@@ -162,12 +166,37 @@ pub struct ReplayArgs {
     pub all: bool,
 }
 
+/// What to discard.
+#[derive(Debug, Args)]
+pub struct DiscardArgs {
+    /// The handler's name
+    pub handler: String,
+    /// The event's number in the log
+    pub id: i64,
+    /// Why; it is kept with the event
+    #[arg(long, value_name = "TEXT")]
+    pub reason: String,
+}
+
 /// What to do with the handlers.
 #[derive(Debug, Subcommand)]
 #[non_exhaustive]
 pub enum HandlerCommand {
     /// Every handler the database knows: its filter, how far it is, who runs it
     List,
+    /// Let a handler finish its running call and deliver nothing more, until it is released
+    ///
+    /// Its events are kept meanwhile. A hold outlasts restarts.
+    Hold(HandlerArgs),
+    /// End a hold
+    Release(HandlerArgs),
+}
+
+/// Which handler.
+#[derive(Debug, Args)]
+pub struct HandlerArgs {
+    /// The handler's name
+    pub name: String,
 }
 
 impl Cli {

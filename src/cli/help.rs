@@ -75,8 +75,11 @@ Examples:
   vayu-articles outbox list --handler search --state dead-letter
   vayu-articles outbox show 4711
   vayu-articles outbox replay search 4711
-  vayu-articles outbox replay search --all";
+  vayu-articles outbox replay search --all
+  vayu-articles outbox discard cdn 4711 --reason 'the page is gone'";
 
 pub(super) const HANDLER: &str = "\
 Examples:
-  vayu-articles handler list";
+  vayu-articles handler list
+  vayu-articles handler hold cdn
+  vayu-articles handler release cdn";

@@ -10,7 +10,7 @@ use super::app::App;
 use super::delivery::Delivery;
 use super::front_matter::{self, Document};
 use super::markdown_files::{self, Found, MarkdownFile};
-use super::output::{Output, printable};
+use super::output::{Output, say};
 use super::settings::{self, DataDir};
 use super::{CliError, ImportArgs, exit};
 use crate::article::{Applied, Kept, NewArticle};
@@ -57,7 +57,7 @@ pub(super) fn run(data: &Path, args: &ImportArgs) -> Result<u8, CliError> {
     out.line(&report.to_string())?;
     out.flush()?;
     for lane in undelivered {
-        eprintln!("not everything is delivered yet by {lane}; `serve`, or the next import, goes on with it");
+        say(&format!("not everything is delivered yet by {lane}; `serve`, or the next import, goes on with it"));
     }
     Ok(if report.failed == 0 { exit::OK } else { exit::FAILED })
 }
@@ -70,7 +70,7 @@ fn deliver(app: &App, cdn: Option<CdnPurge>) -> Result<Vec<String>, CliError> {
 pub(super) fn import(app: &App, source: &Source) -> Result<Report, CliError> {
     let context = WriteContext::default();
     source
-        .store(|items| app.articles.import_bulk(items, &context), |line| eprintln!("{}", printable(line)))
+        .store(|items| app.articles.import_bulk(items, &context), say)
         .map_err(|error| CliError::failed(format!("{error}; what came before is stored, import again to go on")))
 }
 

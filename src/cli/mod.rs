@@ -25,7 +25,8 @@ use error::CliError;
 #[cfg(feature = "server")]
 pub use args::ServeArgs;
 pub use args::{
-    CdnArgs, Cli, Command, HandlerCommand, ImportArgs, ListArgs, OutboxCommand, ReplayArgs, SearchArgs, ShowArgs,
+    CdnArgs, Cli, Command, DiscardArgs, HandlerArgs, HandlerCommand, ImportArgs, ListArgs, OutboxCommand, ReplayArgs,
+    SearchArgs, ShowArgs,
 };
 pub use settings::{ListState, LogLevel, Secret};
 
@@ -39,13 +40,13 @@ pub fn run(cli: &Cli, on_signals: &dyn Fn(&Handle) -> Result<(), BoxError>) -> u
         Command::Import(args) => import::run(&cli.data, args),
         Command::Search(args) => search::run(&cli.data, args),
         Command::Outbox(command) => outbox::run(&cli.data, command),
-        Command::Handler(HandlerCommand::List) => handler::list(&cli.data),
+        Command::Handler(command) => handler::run(&cli.data, command),
     };
     match done {
         Ok(code) => code,
         Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => exit::OK,
         Err(error) => {
-            eprintln!("vayu-articles: {error}");
+            output::say(&format!("vayu-articles: {error}"));
             if matches!(error, CliError::Usage(_)) { exit::USAGE } else { exit::FAILED }
         }
     }

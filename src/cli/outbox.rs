@@ -1,4 +1,4 @@
-//! `outbox stats|list|show|replay`: the operator's view on the command line.
+//! `outbox stats|list|show|replay|discard`: the operator's view on the command line.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -6,8 +6,8 @@ use std::path::Path;
 use super::app::App;
 use super::output::{Output, moment, printable};
 use super::settings::DataDir;
-use super::{CliError, ListArgs, OutboxCommand, ReplayArgs, ShowArgs, exit};
-use crate::outbox::{EventStory, ExceptionInfo, ExceptionQuery, LaneInfo, Operator, ReplayError};
+use super::{CliError, DiscardArgs, ListArgs, OutboxCommand, ReplayArgs, ShowArgs, exit};
+use crate::outbox::{EventStory, ExceptionInfo, ExceptionQuery, LaneInfo, Operator, OwnerState, ReplayError};
 use crate::storage::TransactError;
 
 /// Runs one of the commands on a database that exists.
@@ -21,6 +21,7 @@ pub(super) fn run(data: &Path, command: &OutboxCommand) -> Result<u8, CliError> 
         OutboxCommand::List(args) => list(&operator, args, &mut out),
         OutboxCommand::Show(args) => show(&operator, args, &mut out),
         OutboxCommand::Replay(args) => replay(&operator, args, &mut out),
+        OutboxCommand::Discard(args) => discard(&operator, args, &mut out),
     };
     app.close()?;
     done?;
@@ -33,33 +34,60 @@ fn stats(operator: &Operator, out: &mut Output) -> Result<(), CliError> {
     out.line(&format!("newest event {}", stats.last_id))?;
     let rows: Vec<_> = stats.lanes.iter().map(stats_row).collect();
     out.table(["HANDLER", "CURSOR", "BEHIND", "OLDEST", "RETRY", "WAITING", "PARKED", "DEAD", "STATE"], &rows)?;
+    for lane in &stats.lanes {
+        if let Some(line) = kept_for(lane) {
+            out.line(&line)?;
+        }
+    }
     for (event_type, count) in &stats.types_without_lane {
         out.line(&format!("no handler takes {}: {count} of the newest events", printable(event_type)))?;
     }
     Ok(())
 }
 
+/// A lane that nobody runs keeps the log from being pruned.
+fn kept_for(lane: &LaneInfo) -> Option<String> {
+    let who = match lane.owner_state {
+        OwnerState::Alive => return None,
+        _ if lane.held => "is held",
+        OwnerState::Dead => "has a dead owner",
+        _ => "has no owner",
+    };
+    let (name, count) = (printable(&lane.handler), behind(lane));
+    (lane.lag_events > 0).then(|| format!("lane {name} {who}: {count} events are kept for it"))
+}
+
+fn behind(lane: &LaneInfo) -> String {
+    if lane.lag_events >= 100_000 { "100000+".to_owned() } else { lane.lag_events.to_string() }
+}
+
 fn stats_row(lane: &LaneInfo) -> [String; 9] {
-    let behind = if lane.lag_events >= 100_000 { "100000+".to_owned() } else { lane.lag_events.to_string() };
-    let oldest = if lane.lag_events == 0 { "-".to_owned() } else { format!("{} s", lane.lag_ms / 1_000) };
+    let behind = behind(lane);
     let open = &lane.exceptions;
+    let undelivered = lane.lag_events > 0 || open.retry + open.waiting + open.parked > 0;
+    let oldest = lane.lag_ms.max(lane.open_ms) / 1_000;
+    let oldest = if undelivered { format!("{oldest} s") } else { "-".to_owned() };
     let counts = [open.retry, open.waiting, open.parked, open.dead_letter].map(|count| count.to_string());
     let [retry, waiting, parked, dead] = counts;
     let cursor = lane.cursor.to_string();
     [printable(&lane.handler), cursor, behind, oldest, retry, waiting, parked, dead, state_of(lane)]
 }
 
-/// What a lane does, as far as the database tells.
+/// What a lane does, as far as the database and its owner's lock file tell.
 pub(super) fn state_of(lane: &LaneInfo) -> String {
     if lane.held {
         return "held".to_owned();
     }
-    match (&lane.pause_reason, lane.paused_until, &lane.owner) {
-        (reason, Some(until), Some(_)) => {
-            format!("paused until {}: {}", moment(until), printable(reason.as_deref().unwrap_or_default()))
+    let pid = lane.owner_pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+    match (lane.owner_state, lane.paused_until) {
+        (OwnerState::NoOwner, _) => "no owner".to_owned(),
+        (OwnerState::Dead, _) => "owner dead: the next serve takes over".to_owned(),
+        (OwnerState::Alive, Some(until)) => {
+            let reason = printable(lane.pause_reason.as_deref().unwrap_or_default());
+            format!("paused until {}: {reason}{pid}", moment(until))
         }
-        (_, _, Some(_)) => "owned".to_owned(),
-        (_, _, None) => "no owner".to_owned(),
+        (OwnerState::Alive, None) => format!("running{pid}"),
+        _ => "owner unknown: its lock file is missing or unreadable".to_owned(),
     }
 }
 
@@ -83,7 +111,7 @@ fn list(operator: &Operator, args: &ListArgs, out: &mut Output) -> Result<(), Cl
         ]
     };
     let rows: Vec<_> = exceptions.iter().map(row).collect();
-    out.table(["HANDLER", "ID", "KEY", "CALLS", "REPLAYS", "SINCE", "REASON"], &rows)?;
+    out.table(["HANDLER", "ID", "KEY", "FAILED CALLS", "REPLAYS", "SINCE", "REASON"], &rows)?;
     Ok(())
 }
 
@@ -154,6 +182,15 @@ fn refused(id: i64, handler: &str, error: TransactError<ReplayError>) -> CliErro
         _ => "",
     };
     CliError::failed(format!("event {id} at {handler:?} was not replayed: {error}{hint}"))
+}
+
+fn discard(operator: &Operator, args: &DiscardArgs, out: &mut Output) -> Result<(), CliError> {
+    let DiscardArgs { handler, id, reason } = args;
+    operator
+        .discard(*id, handler, reason)
+        .map_err(|error| CliError::failed(format!("event {id} at {handler:?} was not discarded: {error}")))?;
+    out.line(&format!("event {id} is given up for {}; the next of its key goes on", printable(handler)))?;
+    Ok(())
 }
 
 fn unreadable(error: impl Display) -> CliError {

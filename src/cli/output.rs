@@ -48,6 +48,12 @@ impl Output {
     }
 }
 
+/// Says a line on stderr. Whoever read it may have gone, as in `2>&1 | head`: no reason to leave work half done, and
+/// `eprintln!` would panic.
+pub(super) fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "{}", printable(line));
+}
+
 /// `text` on one line and without control characters, so that what a handler or an event says cannot steer a terminal.
 pub(super) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::app::App;
-use super::output::{Output, printable};
+use super::output::{Output, printable, say};
 use super::settings::DataDir;
 use super::{CliError, SearchArgs, exit};
 
@@ -26,7 +26,7 @@ pub(super) fn run(data: &Path, args: &SearchArgs) -> Result<u8, CliError> {
     out.flush()?;
     let listed = u64::try_from(found.items.len()).unwrap_or(u64::MAX);
     if found.total > listed {
-        eprintln!("{listed} of {}; --limit N shows more", found.total);
+        say(&format!("{listed} of {}; --limit N shows more", found.total));
     }
     Ok(exit::OK)
 }

@@ -86,7 +86,7 @@ fn plant(app: &App, source: &Source) -> Result<(), CliError> {
         return Ok(());
     }
     let report = import::import(app, source)?;
-    println!("{report}");
+    let _ = writeln!(io::stdout(), "{report}");
     Ok(())
 }
 

@@ -18,6 +18,8 @@ mod pages;
 mod problem;
 mod request;
 mod site;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub use health::{Health, LaneBacklog, LaneHealth, ServiceHealth};

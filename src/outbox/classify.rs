@@ -5,7 +5,7 @@ use std::io;
 
 use rusqlite::ErrorCode;
 
-use super::DispatchError;
+use super::{DispatchError, InsertError};
 use crate::storage::{ReadError, TransactError};
 
 impl fmt::Display for DispatchError {
@@ -91,6 +91,16 @@ impl From<rusqlite::Error> for DispatchError {
 impl From<serde_json::Error> for DispatchError {
     fn from(error: serde_json::Error) -> Self {
         Self::poison(format!("payload: {error}"))
+    }
+}
+
+/// A follow-up event that is not valid never will be; what SQLite refuses counts as any error of SQLite.
+impl From<InsertError> for DispatchError {
+    fn from(error: InsertError) -> Self {
+        match error {
+            InsertError::Invalid { .. } => Self::poison(error.to_string()),
+            InsertError::Sqlite(error) => Self::from(error).context("event not inserted"),
+        }
     }
 }
 
@@ -214,6 +224,14 @@ mod tests {
     fn a_payload_that_does_not_parse_is_poison() {
         let error = serde_json::from_str::<u32>("{").unwrap_err();
         assert_eq!(class(error), Class::Poison);
+    }
+
+    #[test]
+    fn a_follow_up_event_that_is_invalid_is_poison_and_a_full_disk_an_outage() {
+        let invalid = InsertError::Invalid { field: "payload", reason: "is not JSON".into() };
+        assert_eq!(class(invalid), Class::Poison);
+        let full = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(13), None);
+        assert_eq!(class(TransactError::Task(InsertError::Sqlite(full))), Class::Unavailable);
     }
 
     #[cfg(feature = "sinks")]

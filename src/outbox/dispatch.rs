@@ -5,6 +5,41 @@ use std::time::Duration;
 use super::Event;
 
 /// Why a delivery did not succeed; decides what the relay does next.
+///
+/// Errors of I/O, SQLite, JSON, reads, writes and [`insert`](super::insert) convert into it, so a handler may use `?`.
+/// Here one inserts a follow-up event. Since it may be called twice for one event, it does so only if its own row is new:
+///
+/// ```
+/// use vayu_articles::outbox::{self, DispatchError, Event, InsertError, NewEvent};
+/// use vayu_articles::storage::Database;
+///
+/// fn bill(database: &Database, event: &Event) -> Result<(), DispatchError> {
+///     let item: String = event.json()?;
+///     let order = event.key.clone();
+///     let mut due = NewEvent::new("invoice.due.v1", &item)?.causation_id(&event.event_id);
+///     due.key.clone_from(&order);
+///     due.correlation_id.clone_from(&event.correlation_id);
+///     database.writer().transact(move |tx| {
+///         let new = tx.execute("INSERT INTO invoices (order_key) VALUES (?1) ON CONFLICT DO NOTHING", [&order])?;
+///         if new == 1 {
+///             outbox::insert(tx, &due)?;
+///         }
+///         Ok::<_, InsertError>(())
+///     })?;
+///     Ok(())
+/// }
+/// # use vayu_articles::storage::{Component, Options};
+/// # const SHOP: Component =
+/// #     Component { name: "shop", migrations: &["CREATE TABLE invoices (order_key TEXT PRIMARY KEY) STRICT"] };
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let database = Database::open(folder.path().join("a.db"), &[outbox::COMPONENT, SHOP], Options::default()).unwrap();
+/// # let event = NewEvent::new("order.placed.v1", &"tea").unwrap().key("order-1").into_event(1);
+/// # bill(&database, &event).unwrap();
+/// # bill(&database, &event).unwrap();
+/// # let count = "SELECT count(*) FROM event_outbox WHERE causation_id IS NOT NULL";
+/// # let follow_ups: i64 = database.read(|c| c.query_row(count, [], |row| row.get(0))).unwrap();
+/// # assert_eq!(follow_ups, 1);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DispatchError {
@@ -49,7 +84,7 @@ impl DispatchError {
     }
 }
 
-/// A handler as a closure.
+/// A handler as a closure. With settings of its own it is a [`HandlerFn`](super::HandlerFn).
 pub type DispatchFn = dyn Fn(&Event) -> Result<(), DispatchError> + Send + Sync;
 
 /// Which events a lane delivers; the others pass by.
@@ -70,11 +105,11 @@ pub enum OnDeadLetter {
     /// They go on; the dead letter is passed over.
     #[default]
     Continue,
-    /// They wait until an operator replays, resumes or discards it.
+    /// They wait until an operator [replays](super::Operator::replay) or [discards](super::Operator::discard) it.
     ParkKey,
 }
 
-/// Where a new lane begins.
+/// Where a lane that is new to the database begins. One that is known goes on where it stopped, whatever this says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum StartAt {

@@ -259,7 +259,11 @@ fn close_row(tx: &Transaction<'_>, flush: &Flush, id: i64, began: &Began) -> rus
     if deleted > 0 {
         return Ok(true);
     }
-    let written = (id, handler, state, replays, began.payload(), flush.now);
+    let old: Option<String> =
+        tx.prepare_cached(sql::READ_HISTORY)?.query_row((id, handler), |row| row.get(0)).optional()?;
+    let Some(old) = old else { return Ok(false) };
+    let history = if old == "[]" { old } else { history::append(&old, flush.now, "done", "delivered") };
+    let written = (id, handler, state, replays, began.payload(), flush.now, history);
     let closed = tx.prepare_cached(sql::CLOSE_DONE)?.execute(written)?;
     Ok(closed > 0)
 }

@@ -13,7 +13,7 @@ const MAX_REASON: usize = 2_000;
 pub struct HistoryEntry {
     /// When, milliseconds since the Unix epoch.
     pub at: i64,
-    /// `retry`, `poison`, `crash`, `dead_letter`, `replay`, `discard` and the like.
+    /// `retry`, `poison`, `crash`, `dead_letter`, `replay`, `discard`, `done` and the like.
     pub what: String,
     /// The handler's or the operator's words.
     pub reason: String,

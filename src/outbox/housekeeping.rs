@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
-use super::owner::{self, OwnerLock};
+use super::operator::Operator;
+use super::owner::{self, OwnerLock, OwnerState};
 use super::retention::{self, Retention};
 use super::sql;
 use crate::storage::Database;
@@ -22,12 +23,17 @@ pub(super) struct Housekeeping {
     pub(super) database: Database,
     pub(super) lock: Arc<OwnerLock>,
     pub(super) path: PathBuf,
+    /// The handlers of this relay.
+    pub(super) handlers: Vec<String>,
     pub(super) retention: Option<Retention>,
     pub(super) stop: Receiver<()>,
 }
 
 pub(super) fn run(house: &Housekeeping) {
+    let (owner, pid) = (house.lock.id(), std::process::id());
+    log::info!("relay owner={owner} pid={pid} handlers={}", house.handlers.join(","));
     remove_dead_files(house);
+    warn_of_absent_lanes(house);
     let mut resume_after = 0;
     let mut passes = 0_u64;
     let mut last_pass: Option<Instant> = None;
@@ -91,6 +97,22 @@ fn has_free_pages(database: &Database) -> bool {
         )
     });
     found.unwrap_or(false)
+}
+
+/// A lane that nobody runs any more keeps every event since: said once, when a relay starts without its handler.
+fn warn_of_absent_lanes(house: &Housekeeping) {
+    let Ok(stats) = Operator::new(&house.database).stats() else { return };
+    for lane in stats.lanes {
+        if house.handlers.contains(&lane.handler) || lane.owner_state == OwnerState::Alive {
+            continue;
+        }
+        log::warn!(
+            "relay lane={:?} handler_here=no owner=none events_kept={}: no relay runs this lane, and the log keeps its \
+             events until one does",
+            lane.handler,
+            lane.lag_events
+        );
+    }
 }
 
 fn remove_dead_files(house: &Housekeeping) {

@@ -53,11 +53,13 @@ mod dispatch;
 mod event;
 mod flush;
 mod gate;
+mod handler_fn;
 mod history;
 mod housekeeping;
 mod lane;
 mod log;
 mod operator;
+mod operator_error;
 mod owner;
 mod policy;
 mod relay;
@@ -67,12 +69,15 @@ mod sql;
 pub use dispatch::{DispatchError, DispatchFn, EventFilter, Handler, LaneStart, OnDeadLetter, StartAt};
 pub(crate) use event::insert_serialized;
 pub use event::{Event, InsertError, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, NewEvent, insert};
+pub use handler_fn::HandlerFn;
 pub use history::HistoryEntry;
 pub use lane::{LaneState, LaneStatus};
 pub use operator::{
     EventStory, ExceptionCounts, ExceptionInfo, ExceptionQuery, ExceptionState, LaneInfo, MAX_PAGE, MAX_REPLAYS,
-    Operator, OutboxStats, ReplayError,
+    Operator, OutboxStats,
 };
+pub use operator_error::{DiscardError, HoldError, ReplayError};
+pub use owner::OwnerState;
 pub use policy::Policy;
 pub use relay::{Relay, RelayBuilder, RelayError, RelayOptions, StopTimeout};
 pub use retention::{Pruned, Retention, prune};

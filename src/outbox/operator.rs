@@ -1,4 +1,4 @@
-//! What an operator sees and does: lanes, exceptions, an event's story, and replay.
+//! What an operator sees and does: lanes, exceptions, an event's story; replay, discard, hold and release.
 //!
 //! Every act works on the database alone, so it may come from any process, while the lanes run or not.
 
@@ -9,6 +9,8 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 use super::flush::make_next_due;
 use super::history::{self, HistoryEntry};
 use super::log::{self, Body};
+use super::operator_error::{DiscardError, HoldError, ReplayError};
+use super::owner::{self, OwnerState};
 use super::{Event, sql};
 use crate::storage::{Database, ReadError, TransactError};
 
@@ -43,8 +45,14 @@ pub struct LaneInfo {
     pub lag_events: u64,
     /// Age of the oldest event after the cursor, milliseconds; 0 without lag.
     pub lag_ms: i64,
+    /// Age of the oldest event with an open exception (retry, waiting or parked), milliseconds; 0 without one.
+    pub open_ms: i64,
     /// The owning relay, a UUID; `None` when nobody runs it.
     pub owner: Option<String>,
+    /// Whether the owner lives, as its lock file beside the database tells now.
+    pub owner_state: OwnerState,
+    /// The owner's process id, if its file names one. Of a dead owner it may belong to another process by now.
+    pub owner_pid: Option<u32>,
     /// Since when, milliseconds since the Unix epoch.
     pub owned_since: Option<i64>,
     /// The lane's transport is down and it tries again then, milliseconds since the Unix epoch.
@@ -171,27 +179,6 @@ pub struct EventStory {
     pub exceptions: Vec<ExceptionInfo>,
 }
 
-/// Why a replay was refused.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ReplayError {
-    /// The handler has no exception for that event.
-    NotFound,
-    /// Only a dead letter or a parked event can be replayed.
-    NotDead(ExceptionState),
-    /// A later event of its key is done, so replaying would bring an old state back. Force it if that is harmless.
-    Superseded {
-        /// The later event's log position.
-        by: i64,
-    },
-    /// It was replayed [`MAX_REPLAYS`] times already. Mend the cause, then force it.
-    TooOften,
-    /// The log no longer holds the event.
-    EventMissing,
-    /// The write failed.
-    Sqlite(rusqlite::Error),
-}
-
 impl Operator {
     /// The operator's view of `database`.
     pub fn new(database: &Database) -> Self {
@@ -204,14 +191,21 @@ impl Operator {
     /// As the read reports it.
     pub fn stats(&self) -> Result<OutboxStats, ReadError<rusqlite::Error>> {
         let now = self.database.clock().now_ms();
-        self.database.read(|connection| {
+        let mut stats = self.database.read(|connection| {
             let lanes = read_lanes(connection, now)?;
             Ok(OutboxStats {
                 last_id: connection.prepare_cached(sql::LAST_ID)?.query_row([], |row| row.get(0))?,
                 types_without_lane: types_without_lane(connection, &lanes)?,
                 lanes,
             })
-        })
+        })?;
+        if let Some(path) = self.database.canonical_path() {
+            for lane in &mut stats.lanes {
+                let Some(owner) = &lane.owner else { continue };
+                (lane.owner_state, lane.owner_pid) = owner::look(&path, owner);
+            }
+        }
+        Ok(stats)
     }
 
     /// One page of exceptions, by handler and log position.
@@ -318,6 +312,62 @@ impl Operator {
             }
         }
     }
+
+    /// Gives an exception up for good: whatever is open (also if it runs at this moment: its outcome no longer counts),
+    /// or a dead letter. The next event of its key is due at once. `reason` goes into its history.
+    ///
+    /// # Errors
+    /// A [`DiscardError`]; nothing was changed then.
+    pub fn discard(
+        &self,
+        outbox_id: i64,
+        handler: &str,
+        reason: impl Into<String>,
+    ) -> Result<(), TransactError<DiscardError>> {
+        let (handler, reason) = (handler.to_owned(), reason.into());
+        let now = self.database.clock().now_ms();
+        self.database.writer().transact(move |tx| discard(tx, outbox_id, &handler, &reason, now))
+    }
+
+    /// Has the lane's owner finish its running call, write what it knows and let go; nobody delivers for this handler
+    /// until it is [released](Self::release). Its events stay in the log meanwhile. A held lane stays held.
+    ///
+    /// # Errors
+    /// A [`HoldError`]; nothing was changed then.
+    pub fn hold(&self, handler: &str) -> Result<(), TransactError<HoldError>> {
+        self.set_held(handler, true)
+    }
+
+    /// Ends a hold: a relay with that handler goes on. A lane that is not held stays as it is.
+    ///
+    /// # Errors
+    /// A [`HoldError`]; nothing was changed then.
+    pub fn release(&self, handler: &str) -> Result<(), TransactError<HoldError>> {
+        self.set_held(handler, false)
+    }
+
+    fn set_held(&self, handler: &str, held: bool) -> Result<(), TransactError<HoldError>> {
+        let handler = handler.to_owned();
+        self.database.writer().transact(move |tx| {
+            let found = tx.prepare_cached(sql::SET_HELD)?.execute((&handler, held))?;
+            if found == 0 { Err(HoldError::NotFound) } else { Ok(()) }
+        })
+    }
+}
+
+fn discard(tx: &Transaction<'_>, id: i64, handler: &str, reason: &str, now: i64) -> Result<(), DiscardError> {
+    let row = tx.prepare_cached(sql::READ_EXCEPTION)?.query_row((id, handler), exception_info).optional()?;
+    let Some(row) = row else { return Err(DiscardError::NotFound) };
+    if matches!(row.state, ExceptionState::Discarded | ExceptionState::Done) {
+        return Err(DiscardError::Closed(row.state));
+    }
+    let history: String = tx.prepare_cached(sql::READ_HISTORY)?.query_row((id, handler), |row| row.get(0))?;
+    let history = history::append(&history, now, "discard", reason);
+    tx.prepare_cached(sql::DISCARD_ROW)?.execute((id, handler, history::shorten(reason), history, now))?;
+    if let Some(key) = &row.key {
+        make_next_due(tx, handler, key, now)?;
+    }
+    Ok(())
 }
 
 fn replay(tx: &Transaction<'_>, id: i64, handler: &str, force: bool, now: i64) -> Result<(), ReplayError> {
@@ -371,6 +421,9 @@ fn read_lanes(connection: &Connection, now: i64) -> rusqlite::Result<Vec<LaneInf
                 outage_since: row.get(9)?,
                 lag_events: 0,
                 lag_ms: 0,
+                open_ms: 0,
+                owner_state: OwnerState::NoOwner,
+                owner_pid: None,
                 exceptions: ExceptionCounts::default(),
             })
         })?
@@ -380,7 +433,10 @@ fn read_lanes(connection: &Connection, now: i64) -> rusqlite::Result<Vec<LaneInf
             connection.prepare_cached(sql::LAG)?.query_row([lane.cursor], |row| row.get::<_, i64>(0))?.unsigned_abs();
         let oldest: Option<i64> =
             connection.prepare_cached(sql::OLDEST_PENDING)?.query_row([lane.cursor], |row| row.get(0)).optional()?;
-        lane.lag_ms = oldest.map_or(0, |at| now.saturating_sub(at).max(0));
+        let open: Option<i64> =
+            connection.prepare_cached(sql::OLDEST_OPEN)?.query_row([&lane.handler], |row| row.get(0)).optional()?;
+        let age = |at: Option<i64>| at.map_or(0, |at| now.saturating_sub(at).max(0));
+        (lane.lag_ms, lane.open_ms) = (age(oldest), age(open));
     }
     let mut statement = connection.prepare_cached(sql::COUNT_EXCEPTIONS)?;
     let mut rows = statement.query([])?;
@@ -506,41 +562,5 @@ impl std::str::FromStr for ExceptionState {
             let known: Vec<&str> = Self::ALL.iter().map(|state| state.stored()).collect();
             format!("no such state: {word}; known are {}", known.join(", "))
         })
-    }
-}
-
-impl fmt::Display for ReplayError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotFound => f.write_str("that handler has no exception for that event: list them first"),
-            Self::NotDead(state) => {
-                write!(f, "its state is {state}; only a dead letter or a parked event can be replayed")
-            }
-            Self::Superseded { by } => write!(
-                f,
-                "event {by} of the same key is done since, so a replay would deliver an older state after a newer one; \
-                 force it if the handler stands that"
-            ),
-            Self::TooOften => {
-                write!(f, "it was replayed {MAX_REPLAYS} times already: mend the cause, then force it")
-            }
-            Self::EventMissing => f.write_str("the log no longer holds the event"),
-            Self::Sqlite(error) => write!(f, "the replay could not be written: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for ReplayError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Sqlite(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<rusqlite::Error> for ReplayError {
-    fn from(error: rusqlite::Error) -> Self {
-        Self::Sqlite(error)
     }
 }

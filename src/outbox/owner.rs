@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -81,6 +81,47 @@ impl Drop for OwnerLock {
 pub(super) enum Liveness {
     Alive,
     Dead,
+}
+
+/// What the owner file tells of a lane's owner, at one look and from any process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OwnerState {
+    /// The lane has no owner.
+    NoOwner,
+    /// A process holds the lock: the relay lives, even if it is stopped or stuck.
+    Alive,
+    /// Nobody holds the lock: the next relay with that handler takes over at once.
+    Dead,
+    /// The file is missing or cannot be read. A missing one is put back by a living owner within a second; the lane of
+    /// a dead one is taken over after two seconds.
+    Unknown,
+}
+
+/// One look at an owner, with the process id that its file names.
+///
+/// The lock is asked for shared and given back at once. Relays ask for it shared too, so a look cannot make them take
+/// the owner for alive; it may only delay the removal of a dead owner's file.
+pub(super) fn look(database: &Path, owner: &str) -> (OwnerState, Option<u32>) {
+    if Uuid::parse_str(owner).is_err() {
+        return (OwnerState::Unknown, None);
+    }
+    let Ok(file) = File::open(owner_path(database, owner)) else { return (OwnerState::Unknown, None) };
+    let state = match file.try_lock_shared() {
+        Ok(()) => OwnerState::Dead,
+        Err(TryLockError::WouldBlock) => OwnerState::Alive,
+        Err(TryLockError::Error(_)) => OwnerState::Unknown,
+    };
+    (state, read_pid(file))
+}
+
+/// Files of older versions are empty.
+fn read_pid(file: File) -> Option<u32> {
+    /// A process id and its line end.
+    const MAX_BYTES: u64 = 16;
+    let mut text = String::new();
+    file.take(MAX_BYTES).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
 }
 
 /// Since when an owner's file has not been found.
@@ -176,16 +217,18 @@ fn owner_path(database: &Path, owner: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Under its final name the file is never seen unlocked while its owner lives.
+/// Under its final name the file is never seen unlocked while its owner lives. It holds the process id, for operators.
 fn create_locked(path: &Path) -> io::Result<File> {
     let mut temporary = path.as_os_str().to_os_string();
     temporary.push(".new");
-    let file = OpenOptions::new().create(true).truncate(true).write(true).open(&temporary)?;
+    let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(&temporary)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(io::Error::from(io::ErrorKind::WouldBlock)),
         Err(TryLockError::Error(error)) => return Err(error),
     }
+    // Only a help for people: a disk that is full must not keep the relay from starting.
+    let _ = writeln!(file, "{}", std::process::id());
     fs::rename(&temporary, path)?;
     Ok(file)
 }
@@ -235,6 +278,28 @@ mod tests {
         assert_eq!(watch.check(&database, owner.id(), later), Liveness::Alive);
         owner.keep().unwrap();
         assert_eq!(dead_after_looks(&mut watch, &database, owner.id(), later), None);
+    }
+
+    #[test]
+    fn a_look_tells_the_living_from_the_dead_with_their_process_ids() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("a.db");
+        let owner = OwnerLock::create(&database).unwrap();
+        let id = owner.id().to_owned();
+        assert_eq!(look(&database, &id), (OwnerState::Alive, Some(std::process::id())));
+        owner.leave_behind();
+        drop(owner);
+        assert_eq!(look(&database, &id), (OwnerState::Dead, Some(std::process::id())));
+        // One who looks at this moment does not make a dead owner seem alive.
+        let looks = File::open(owner_path(&database, &id)).unwrap();
+        looks.try_lock_shared().unwrap();
+        assert_eq!(OwnerWatch::default().check(&database, &id, Instant::now()), Liveness::Dead);
+        drop(looks);
+        fs::write(owner_path(&database, &id), "not a number").unwrap();
+        assert_eq!(look(&database, &id), (OwnerState::Dead, None));
+        remove_owner_file(&database, &id);
+        assert_eq!(look(&database, &id), (OwnerState::Unknown, None));
+        assert_eq!(look(&database, "../../etc/passwd"), (OwnerState::Unknown, None));
     }
 
     #[test]

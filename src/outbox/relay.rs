@@ -15,8 +15,7 @@ use super::lane::{Board, Lane, LaneParts, LaneStatus, StopSignal};
 use super::owner::OwnerLock;
 use super::policy::Policy;
 use super::retention::Retention;
-use super::{DispatchError, EventFilter};
-use super::{Event, Handler, sql};
+use super::{DispatchError, Event, Handler, HandlerFn, sql};
 use crate::lifecycle::{BoxError, Service, Spawner, StartContext};
 use crate::storage::Database;
 
@@ -85,6 +84,8 @@ pub enum RelayError {
     DuplicateName(String),
     /// The database is not open: start it first.
     NotOpen,
+    /// The database has no outbox: open it with [`outbox::COMPONENT`](super::COMPONENT) among its components.
+    NoOutbox,
     /// The owner file beside the database could not be created and locked.
     OwnerFile(io::Error),
     /// A thread could not be started.
@@ -157,7 +158,8 @@ impl RelayBuilder {
         self.shared_handler(name, Arc::new(handler))
     }
 
-    /// Adds a closure as handler.
+    /// Adds a closure as handler. Its lane, when new to the database, begins with the oldest event the log still holds,
+    /// which may be days old; [`HandlerFn::start_at`] says otherwise.
     #[must_use]
     pub fn handler_fn<F>(self, name: impl Into<String>, handler: F) -> Self
     where
@@ -166,14 +168,14 @@ impl RelayBuilder {
         self.handler(name, handler)
     }
 
-    /// Adds a closure that gets only events of these types; a final `*` stands for any ending.
+    /// Adds a closure that gets only events of these types; a final `*` stands for any ending. It begins as with
+    /// [`handler_fn`](Self::handler_fn).
     #[must_use]
     pub fn handler_for<F>(self, name: impl Into<String>, types: &[&str], handler: F) -> Self
     where
         F: Fn(&Event) -> Result<(), DispatchError> + Send + Sync + 'static,
     {
-        let filter = EventFilter::Types(types.iter().map(|name| (*name).to_owned()).collect());
-        self.handler(name, Filtered { filter, handler })
+        self.handler(name, HandlerFn::new(handler).types(types))
     }
 
     /// Adds a handler that others hold too.
@@ -236,24 +238,6 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 100 && name.chars().all(allowed)
 }
 
-struct Filtered<F> {
-    filter: EventFilter,
-    handler: F,
-}
-
-impl<F> Handler for Filtered<F>
-where
-    F: Fn(&Event) -> Result<(), DispatchError> + Send + Sync + 'static,
-{
-    fn handle(&self, event: &Event) -> Result<(), DispatchError> {
-        (self.handler)(event)
-    }
-
-    fn filter(&self) -> EventFilter {
-        self.filter.clone()
-    }
-}
-
 impl Relay {
     /// A relay over the events of `database`, which may be opened later, but before the relay starts.
     pub fn builder(database: &Database) -> RelayBuilder {
@@ -263,13 +247,13 @@ impl Relay {
     /// Starts the lanes without a manager. Returns at once; a lane that another living process owns stands by.
     ///
     /// # Errors
-    /// The database is not open, the owner file cannot be made, a thread cannot be started, or it was started before.
+    /// The database is not open or has no outbox, the owner file cannot be made, a thread cannot be started, or it was started before.
     pub fn start(&self) -> Result<(), RelayError> {
         self.start_with(&Spawner::standalone("relay"))
     }
 
-    /// Finishes the running calls, delivers what is committed until `deadline`, writes the cursors and gives the lanes
-    /// up. A second stop, and one before the start, do nothing.
+    /// Finishes the running calls, delivers what is committed until shortly before `deadline` (an eighth of the time, at
+    /// most 250 ms), writes the cursors and gives the lanes up. A second stop, and one before the start, do nothing.
     ///
     /// # Errors
     /// [`StopTimeout`] names the handlers whose call still runs.
@@ -278,7 +262,7 @@ impl Relay {
             let mut state = self.state();
             // A relay that was never started must not start after its stop.
             state.started = true;
-            let _ = self.shared.stop_deadline.set(deadline);
+            let _ = self.shared.stop_deadline.set(drain_until(deadline, Instant::now()));
             state.stop = None;
             std::mem::take(&mut state.threads)
         };
@@ -331,6 +315,10 @@ impl Relay {
             return Err(RelayError::StartedBefore);
         }
         let path = self.shared.database.canonical_path().ok_or(RelayError::NotOpen)?;
+        // A database that does not answer now may do so later: the lanes wait for it.
+        if let Ok(false) = self.shared.database.read(has_outbox) {
+            return Err(RelayError::NoOutbox);
+        }
         let lock = Arc::new(OwnerLock::create(&path).map_err(RelayError::OwnerFile)?);
         let (stop, asked) = bounded(0);
         // The handlers are asked for their filters and limits here, where no lane runs yet and no lock is held: one that
@@ -342,7 +330,9 @@ impl Relay {
             })
             .collect();
         let retention = self.shared.options.retention.clone();
-        let housekeeping = Housekeeping { database: self.shared.database.clone(), lock, path, retention, stop: asked };
+        let handlers = self.shared.handlers.iter().map(|registered| registered.name.clone()).collect();
+        let database = self.shared.database.clone();
+        let housekeeping = Housekeeping { database, lock, path, handlers, retention, stop: asked };
         let mut state = self.state();
         if state.started {
             return Err(RelayError::StartedBefore);
@@ -402,6 +392,17 @@ impl Relay {
     }
 }
 
+fn has_outbox(connection: &rusqlite::Connection) -> rusqlite::Result<bool> {
+    connection.prepare_cached(sql::HAS_OUTBOX)?.query_row([], |row| row.get(0))
+}
+
+/// When a lane that is asked to stop takes up no further event: what it knows has to be written before the deadline.
+fn drain_until(deadline: Instant, now: Instant) -> Instant {
+    const MARGIN_MAX: Duration = Duration::from_millis(250);
+    let left = deadline.saturating_duration_since(now);
+    now + (left - (left / 8).min(MARGIN_MAX))
+}
+
 fn spawn(
     spawner: &Spawner,
     name: &str,
@@ -440,6 +441,9 @@ impl fmt::Display for RelayError {
             }
             Self::DuplicateName(name) => write!(f, "two handlers are named {name:?}: give each its own name"),
             Self::NotOpen => f.write_str("the database is not open: start it before the relay"),
+            Self::NoOutbox => f.write_str(
+                "the database has no tables of the outbox: open it with outbox::COMPONENT among its components",
+            ),
             Self::OwnerFile(error) => write!(
                 f,
                 "the relay's owner file beside the database cannot be created and locked: {error}; \
@@ -467,3 +471,21 @@ impl fmt::Display for StopTimeout {
 }
 
 impl std::error::Error for StopTimeout {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_keeps_some_of_its_time_for_the_last_flush() {
+        let now = Instant::now();
+        let drained = |left: Duration| drain_until(now + left, now) - now;
+        assert_eq!(drained(Duration::from_secs(10)), Duration::from_millis(9_750));
+        assert_eq!(drained(Duration::from_millis(80)), Duration::from_millis(70));
+        assert_eq!(
+            drain_until(now, now + Duration::from_secs(1)),
+            now + Duration::from_secs(1),
+            "the past means at once"
+        );
+    }
+}

@@ -18,6 +18,9 @@ statements! {
         (event_id, event_type, event_key, payload, correlation_id, causation_id, occurred_at) \
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, coalesce(?7, CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)))";
 
+    HAS_OUTBOX = "SELECT count(*) = 3 FROM sqlite_schema \
+        WHERE type = 'table' AND name IN ('event_outbox', 'lanes', 'deliveries')";
+
     // --- reading the log -------------------------------------------------------------------------------------------
     /// What has to be asked of each log row: has anybody a row beyond the position, has the handler an open row, has it a
     /// dead letter that nothing supersedes. A lane that has failed nothing asks nothing.
@@ -42,6 +45,7 @@ statements! {
         FROM event_outbox e WHERE e.id > ?1 ORDER BY e.id LIMIT ?2";
     /// Newest first, to find the last event a lane has behind it.
     READ_BACK = "SELECT id, event_id, event_type FROM event_outbox WHERE id <= ?1 ORDER BY id DESC LIMIT ?2";
+    EVENT_ID_OF = "SELECT event_id FROM event_outbox WHERE id = ?1";
     LAST_ID = "SELECT coalesce(max(id), 0) FROM event_outbox";
 
     // --- reading exceptions ----------------------------------------------------------------------------------------
@@ -93,7 +97,8 @@ statements! {
     NEW_EXCEPTION = "INSERT INTO deliveries (outbox_id, handler, event_key, state, attempts, next_attempt_at, reason, \
         history, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9) ON CONFLICT DO NOTHING";
     /// Only if the row is still what the run began with; a waiting one may have become due meanwhile.
-    CLOSE_DONE = "UPDATE deliveries SET state = 'done', crashes = 0, next_attempt_at = NULL, updated_at = ?6 \
+    CLOSE_DONE = "UPDATE deliveries SET state = 'done', crashes = 0, next_attempt_at = NULL, history = ?7, \
+        updated_at = ?6 \
         WHERE outbox_id = ?1 AND handler = ?2 AND replays = ?4 AND payload IS ?5 \
         AND (state = ?3 OR (?3 = 'waiting' AND state = 'retry'))";
     DELETE_DONE = "DELETE FROM deliveries \
@@ -152,6 +157,9 @@ statements! {
         pause_reason, outage_since FROM lanes ORDER BY handler";
     LAG = "SELECT count(*) FROM (SELECT 1 FROM event_outbox WHERE id > ?1 LIMIT 100000)";
     OLDEST_PENDING = "SELECT occurred_at FROM event_outbox WHERE id > ?1 ORDER BY id LIMIT 1";
+    OLDEST_OPEN = "SELECT coalesce((SELECT occurred_at FROM event_outbox WHERE id = outbox_id), created_at) \
+        FROM deliveries WHERE handler = ?1 AND outbox_id = (SELECT min(outbox_id) FROM deliveries \
+        INDEXED BY deliveries_open WHERE handler = ?1 AND (state = 'retry' OR state = 'waiting' OR state = 'parked'))";
     COUNT_EXCEPTIONS = "SELECT state, handler, count(*) FROM deliveries GROUP BY state, handler";
     LIST_OF_HANDLER = "SELECT outbox_id, handler, event_key, state, attempts, crashes, replays, next_attempt_at, superseded_by, reason, \
         history, created_at, updated_at \
@@ -170,6 +178,9 @@ statements! {
     /// What else is open of a key waits for the replayed row.
     OPEN_ROWS_WAIT = "UPDATE deliveries SET state = 'waiting', next_attempt_at = NULL, updated_at = ?3 \
         WHERE handler = ?1 AND event_key = ?2 AND (state = 'retry' OR state = 'waiting' OR state = 'parked')";
+    SET_HELD = "UPDATE lanes SET held = ?2 WHERE handler = ?1";
+    DISCARD_ROW = "UPDATE deliveries SET state = 'discarded', crashes = 0, next_attempt_at = NULL, reason = ?3, \
+        history = ?4, updated_at = ?5 WHERE outbox_id = ?1 AND handler = ?2";
     REPLAY_ROW = "UPDATE deliveries SET state = ?3, next_attempt_at = ?4, crashes = ?5, history = ?6, updated_at = ?7, \
         attempts = 0, replays = replays + 1, superseded_by = NULL \
         WHERE outbox_id = ?1 AND handler = ?2";
@@ -180,8 +191,13 @@ mod tests {
     use super::ALL;
 
     /// Statements that read a whole small table on purpose: one row per handler, or the statistics over exceptions.
-    const SMALL_SCANS: [&str; 4] =
-        ["lanes", "sqlite_sequence", "deliveries USING COVERING INDEX deliveries_state", "CONSTANT ROW"];
+    const SMALL_SCANS: [&str; 5] = [
+        "lanes",
+        "sqlite_schema",
+        "sqlite_sequence",
+        "deliveries USING COVERING INDEX deliveries_state",
+        "CONSTANT ROW",
+    ];
 
     /// What may walk the rows of one state: the operator's lists, and a page of the walk after a lane was taken.
     const STATE_WALKS: [&str; 4] = ["COUNT_EXCEPTIONS", "LIST_OF_HANDLER", "LIST_ALL", "READ_ORPHANS"];

@@ -27,7 +27,7 @@ impl DirectWriter {
     /// after [`Database::open`](crate::storage::Database::open)).
     ///
     /// # Errors
-    /// [`WriteError::Unavailable`] if the file cannot be opened.
+    /// [`WriteError::Unavailable`] if the file cannot be opened or lacks the tables of one of them.
     pub fn open(path: impl AsRef<Path>, clock: SharedClock) -> Result<Self, WriteError> {
         let open = || -> rusqlite::Result<Connection> {
             let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -35,6 +35,10 @@ impl DirectWriter {
             connection.busy_timeout(Duration::from_secs(5))?;
             connection.pragma_update(None, "synchronous", "FULL")?;
             connection.set_prepared_statement_cache_capacity(64);
+            // A table that is not there is SQLite's own error, which names it.
+            for table in ["articles", "event_outbox"] {
+                connection.prepare(&format!("SELECT 1 FROM {table}"))?;
+            }
             Ok(connection)
         };
         let connection = open().map_err(|error| WriteError::Unavailable(Fault::from(error)))?;
@@ -78,5 +82,22 @@ fn check_deadline(deadline: Option<Instant>) -> Result<(), WriteError> {
     match deadline {
         Some(deadline) if deadline <= Instant::now() => Err(WriteError::DeadlineExceeded),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+    use crate::outbox;
+    use crate::storage::{Database, Options};
+
+    #[test]
+    fn a_file_without_the_tables_is_refused_at_the_opening() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.db");
+        Database::open(&path, &[outbox::COMPONENT], Options::default()).unwrap();
+        let refused = DirectWriter::open(&path, SystemClock::shared()).unwrap_err();
+        assert!(refused.to_string().contains("articles"), "{refused}");
     }
 }

@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{bounded, unbounded};
-use vayu_articles::outbox::{EventFilter, ExceptionState, Handler, LaneState, NewEvent, RelayError, StartAt};
+use vayu_articles::outbox::{
+    self, EventFilter, ExceptionState, Handler, LaneState, NewEvent, Relay, RelayError, StartAt,
+};
+use vayu_articles::storage::{Database, Options};
 
 use crate::harness::{LONG, Scripted, Site, drain, stop, wait_until};
 
@@ -325,3 +328,13 @@ fn original_14_a_trace_uses_an_index() {
 }
 
 use vayu_articles::rusqlite;
+
+#[test]
+fn a_database_without_the_outbox_is_refused_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("site.db");
+    let database = Database::open(&path, &[], Options::default()).unwrap();
+    let refused = Relay::builder(&database).handler_fn("mail", |_: &outbox::Event| Ok(())).start().unwrap_err();
+    assert!(matches!(refused, RelayError::NoOutbox), "{refused:?}");
+    assert!(refused.to_string().contains("outbox::COMPONENT"), "{refused}");
+}

@@ -3,6 +3,7 @@
 mod delivery;
 mod exceptions;
 mod harness;
+mod operator;
 mod outages;
 mod ownership;
 mod resilience;

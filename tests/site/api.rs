@@ -132,7 +132,7 @@ fn every_error_has_a_code_and_names_its_field() {
     assert_eq!(not_allowed.problem().1, "method_not_allowed");
     assert_eq!(not_allowed.header("allow"), Some("GET, HEAD"));
     assert_eq!(site.send("DELETE", "/api/v1/articles", &[], None).header("allow"), Some("GET, HEAD, POST"));
-    let large = json!({"title": "A", "content": "x".repeat(7 << 20)});
+    let large = json!({"title": "A", "content": "x".repeat(17 << 20)});
     assert_eq!(post(large).0, 413);
     assert_eq!(site.events(), 1, "nothing refused leaves an event");
 }

@@ -161,3 +161,18 @@ fn bodies_that_are_no_article_are_refused_by_name() {
     }
     assert_eq!(site.events(), 0);
 }
+
+#[test]
+fn the_longest_article_is_taken_however_json_spells_it() {
+    let site = TestSite::new();
+    site.relay.stop(std::time::Instant::now() + LONG).unwrap();
+    let bytes = vayu_articles::article::MAX_CONTENT_BYTES;
+    for (unit, spelled) in [("ж", "\\u0436"), ("\n\"", "\\n\\\""), ("語", "\\u8a9e")] {
+        let times = bytes / unit.len();
+        let body = format!("{{\"title\":\"Long\",\"content\":\"{}\"}}", spelled.repeat(times));
+        let made = site.send("POST", "/api/v1/articles", &[], Some(&body));
+        assert_eq!(made.status, 201, "{unit:?}: {}", made.body.chars().take(200).collect::<String>());
+        let more = format!("{{\"title\":\"Long\",\"content\":\"{}\"}}", spelled.repeat(times + 1));
+        assert_eq!(site.send("POST", "/api/v1/articles", &[], Some(&more)).problem().2.as_deref(), Some("content"));
+    }
+}

@@ -11,9 +11,20 @@ use crate::outbox::{DispatchError, Event, Handler};
 #[derive(Debug, Clone)]
 pub(super) enum Called {
     Done,
-    Failed { reason: String },
-    Poison { reason: String },
-    Unavailable { reason: String, retry_after: Option<Duration> },
+    Failed {
+        reason: String,
+    },
+    Poison {
+        reason: String,
+    },
+    /// There was no call: the event cannot be handed over.
+    Undecodable {
+        reason: String,
+    },
+    Unavailable {
+        reason: String,
+        retry_after: Option<Duration>,
+    },
 }
 
 /// Hands one event to the handler.

@@ -8,6 +8,7 @@ mod call;
 mod orphans;
 mod pass;
 mod progress;
+mod report;
 mod status;
 mod take;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use crossbeam_channel::{Receiver, never, select};
 
 use self::call::Called;
 use self::progress::Progress;
+use self::report::Reporter;
 pub(super) use self::status::Board;
 pub use self::status::{LaneState, LaneStatus};
 use self::take::{Claim, Taken};
@@ -103,6 +105,7 @@ pub(super) struct Lane {
     /// The last look at the time: after a read, and after each call.
     looked_at: Instant,
     progress: Progress,
+    reporter: Reporter,
     /// Outcomes of log events that ran ahead of the position, to tell an outage from one dead address.
     ahead: HashMap<i64, Called>,
     outage: Option<Outage>,
@@ -138,6 +141,7 @@ impl Lane {
             notices,
             watch: OwnerWatch::default(),
             progress: Progress::default(),
+            reporter: Reporter::default(),
             ahead: HashMap::new(),
             outage: None,
             single_step_to: None,
@@ -164,6 +168,7 @@ impl Lane {
             // Lost hold of it in its last moments; it may still name us.
             let _ = self.release();
         }
+        self.reporter.end(&self.name);
         self.board.show(LaneState::Stopped);
     }
 
@@ -232,15 +237,20 @@ impl Lane {
             .submit_internal(false, move |tx| take::take(tx, &claim))
             .and_then(|pending| pending.wait())
             .map_err(|error| format!("taking the lane failed: {error}"))?;
-        let Taken::Ours { cursor, single_step_to, dead_owner_is_done } = taken else {
+        let Taken::Ours { cursor, single_step_to, dead_owner_is_done, condemned } = taken else {
             self.owned = false;
             return Ok(false);
         };
         if let Some(dead) = dead {
-            log::warn!("lane handler={} takeover_from={dead} single_step_to={single_step_to:?}", self.name);
+            let end = single_step_to.unwrap_or(cursor);
+            log::warn!("lane handler={} takeover_from={dead} cursor={cursor} single_step_to={end}", self.name);
             if dead_owner_is_done {
                 take::clean_up_after(&self.path, &dead);
             }
+        }
+        if let Some(id) = condemned {
+            let park_keys = self.on_dead_letter == OnDeadLetter::ParkKey;
+            self.reporter.condemned(&self.database, (&self.name, park_keys), id, Instant::now());
         }
         self.progress = Progress::at(cursor);
         self.ahead.clear();
@@ -359,6 +369,7 @@ impl Lane {
             Ok(true) => {
                 self.progress.landed(&flush);
                 self.board.set_cursor(self.progress.durable());
+                self.reporter.written(&self.database, &flush, Instant::now());
                 Ok(())
             }
             Ok(false) | Err(TransactError::OutcomeUnknown(_)) => Err(Interrupt::Lost),
@@ -446,13 +457,15 @@ impl Lane {
         let reason = super::history::shorten(reason);
         let pause = Pause { until: Some(until), reason: Some(reason.clone()), since: Some(since) };
         self.progress.set_pause(pause, Instant::now());
-        self.board.show(LaneState::Paused { until, reason });
+        let more = format_args!(" seconds={}", delay.as_secs());
+        self.board.show_with(LaneState::Paused { until, reason }, more);
     }
 
     fn outage_over(&mut self) {
-        if self.outage.take().is_some() {
+        if let Some(outage) = self.outage.take() {
             self.progress.set_pause(Pause::default(), Instant::now());
-            self.board.show(LaneState::Running);
+            let seconds = self.now().saturating_sub(outage.since).max(0) / 1_000;
+            self.board.show_with(LaneState::Running, format_args!(" outage_seconds={seconds}"));
         }
     }
 

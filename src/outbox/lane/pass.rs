@@ -65,6 +65,7 @@ impl Lane {
         self.progress.before_read();
         let seen = self.read(!paused)?;
         self.looked_at = Instant::now();
+        self.reporter.counts(&self.name, self.looked_at);
         let skipped = self.matcher.take_skipped();
         // With exceptions due, the log is read once more after them, and counted then.
         self.board.passed(if seen.due.is_empty() { skipped } else { HashMap::new() });
@@ -197,7 +198,7 @@ impl Lane {
                 self.outage_over();
                 Ok(true)
             }
-            Called::Failed { reason } | Called::Poison { reason } => {
+            Called::Failed { reason } | Called::Poison { reason } | Called::Undecodable { reason } => {
                 self.pause(&format!("the handler cannot begin: {reason}"), None);
                 Ok(false)
             }
@@ -282,7 +283,7 @@ impl Lane {
                     None => return Ok(None),
                 }
             }
-            Body::Bad(undecodable) => Called::Poison { reason: undecodable.reason.clone() },
+            Body::Bad(undecodable) => Called::Undecodable { reason: undecodable.reason.clone() },
             Body::Missing | Body::Skip => {
                 return Ok(Some(Verdict::Discarded { reason: "event_missing".to_owned() }));
             }
@@ -351,7 +352,7 @@ impl Lane {
         }
         match &row.body {
             Body::Skip | Body::Missing => Plan::PassBy,
-            Body::Bad(undecodable) => Plan::Known(Called::Poison { reason: undecodable.reason.clone() }),
+            Body::Bad(undecodable) => Plan::Known(Called::Undecodable { reason: undecodable.reason.clone() }),
             Body::Event(_) if self.is_blocked(row) => Plan::Wait,
             Body::Event(_) => match self.known_ahead(row.id) {
                 Some(called) => Plan::Known(called),
@@ -453,7 +454,10 @@ impl Lane {
         let policy = &self.options.policy;
         match called {
             Called::Done => Verdict::Done,
-            Called::Poison { reason } => Verdict::Final { attempts, what: "poison", reason },
+            Called::Poison { reason } => {
+                Verdict::Final { attempts: attempts.saturating_add(1), what: "poison", reason }
+            }
+            Called::Undecodable { reason } => Verdict::Final { attempts, what: "poison", reason },
             Called::Failed { reason } | Called::Unavailable { reason, .. } => {
                 let attempts = attempts.saturating_add(1);
                 if attempts >= policy.max_calls {

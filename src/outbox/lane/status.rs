@@ -1,9 +1,13 @@
 //! What a lane lets others see while it runs.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use super::report;
+use crate::clock::rfc3339;
 
 /// What a lane is doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +40,23 @@ pub enum LaneState {
     Stopped,
 }
 
+/// One line for people and logs: `paused until=2026-01-31T09:05:00.000Z reason="connection refused"`.
+impl fmt::Display for LaneState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Starting => f.write_str("starting"),
+            Self::Standby { owner } => write!(f, "standby owner={owner}"),
+            Self::Running => f.write_str("running"),
+            Self::Paused { until, reason } => {
+                write!(f, "paused until={} reason={:?}", rfc3339(*until), report::shorten(reason))
+            }
+            Self::Held => f.write_str("held"),
+            Self::Waiting { reason } => write!(f, "waiting reason={:?}", report::shorten(reason)),
+            Self::Stopped => f.write_str("stopped"),
+        }
+    }
+}
+
 /// A lane as its own process sees it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -56,6 +77,13 @@ pub struct LaneStatus {
     pub time_limit: Duration,
     /// Events that the filter passed over since the start, by type (at most 4,096 types).
     pub skipped: HashMap<String, u64>,
+}
+
+impl LaneState {
+    /// It does not deliver though it should.
+    fn is_trouble(&self) -> bool {
+        matches!(self, Self::Paused { .. } | Self::Waiting { .. })
+    }
 }
 
 impl LaneStatus {
@@ -158,12 +186,21 @@ impl Board {
 
     /// Shows a state; logs it when it is another one.
     pub(in crate::outbox) fn show(&self, state: LaneState) {
+        self.show_with(state, format_args!(""));
+    }
+
+    /// The same with something more to say in the log.
+    pub(super) fn show_with(&self, state: LaneState, more: fmt::Arguments<'_>) {
         let mut shown = self.shown();
-        if shown.state != state {
-            log::info!("lane handler={} state={state:?}", self.handler);
-            shown.state = state;
-            self.changed.notify_all();
+        if shown.state == state {
+            return;
         }
+        let ends_trouble = state == LaneState::Running && shown.state.is_trouble();
+        let level = if state.is_trouble() || ends_trouble { log::Level::Warn } else { log::Level::Info };
+        shown.state = state.clone();
+        self.changed.notify_all();
+        drop(shown);
+        log::log!(level, "lane handler={} state={state}{more}", self.handler);
     }
 
     pub(super) fn passed(&self, skipped: HashMap<String, u64>) {

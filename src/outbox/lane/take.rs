@@ -58,6 +58,8 @@ pub(super) enum Taken {
         cursor: i64,
         single_step_to: Option<i64>,
         dead_owner_is_done: bool,
+        /// The event that the dead owner ran, if that was one death too many.
+        condemned: Option<i64>,
     },
     /// Somebody else was faster, or an operator holds it.
     Refused,
@@ -77,9 +79,12 @@ pub(super) fn take(tx: &Transaction<'_>, claim: &Claim) -> rusqlite::Result<Take
         return Ok(Taken::Refused);
     }
     let mut single_step_to = lane.single_step_to;
+    let mut condemned = None;
     if lane.owner.is_some() && !is_ours {
-        if let Some(running) = lane.running {
-            count_crash(tx, claim, running)?;
+        if let Some(running) = lane.running
+            && count_crash(tx, claim, running)?
+        {
+            condemned = Some(running);
         }
         let end = in_flight_end(tx, lane.cursor, claim.run_ahead)?;
         single_step_to = Some(end.max(single_step_to.unwrap_or(0)));
@@ -102,7 +107,7 @@ pub(super) fn take(tx: &Transaction<'_>, claim: &Claim) -> rusqlite::Result<Take
         }
         _ => false,
     };
-    Ok(Taken::Ours { cursor: lane.cursor, single_step_to, dead_owner_is_done })
+    Ok(Taken::Ours { cursor: lane.cursor, single_step_to, dead_owner_is_done, condemned })
 }
 
 /// The last log row that the dead owner may have been running: it is never further ahead of its cursor than that.
@@ -112,8 +117,8 @@ fn in_flight_end(tx: &Transaction<'_>, cursor: i64, run_ahead: usize) -> rusqlit
     Ok(end.unwrap_or(cursor))
 }
 
-/// The owner died while this event ran alone in its lane.
-fn count_crash(tx: &Transaction<'_>, claim: &Claim, id: i64) -> rusqlite::Result<()> {
+/// The owner died while this event ran alone in its lane. `true` if the event is given up for that.
+fn count_crash(tx: &Transaction<'_>, claim: &Claim, id: i64) -> rusqlite::Result<bool> {
     const WORDS: &str = "the process died while this event was handled";
     let now = claim.now;
     let row = tx
@@ -124,10 +129,10 @@ fn count_crash(tx: &Transaction<'_>, claim: &Claim, id: i64) -> rusqlite::Result
         let first = history::append("[]", now, "crash", WORDS);
         tx.prepare_cached(sql::NEW_CRASHED)?.execute((id, &claim.handler, now, WORDS, first))?;
         tx.prepare_cached(sql::CRASHED_WAITS)?.execute((id, &claim.handler))?;
-        return Ok(());
+        return Ok(false);
     };
     if !matches!(state.as_str(), "retry" | "waiting") {
-        return Ok(());
+        return Ok(false);
     }
     let crashes = u32::try_from(crashes.max(0)).unwrap_or(u32::MAX).saturating_add(1);
     let old: String = tx.prepare_cached(sql::READ_HISTORY)?.query_row((id, &claim.handler), |row| row.get(0))?;
@@ -146,7 +151,7 @@ fn count_crash(tx: &Transaction<'_>, claim: &Claim, id: i64) -> rusqlite::Result
             crate::outbox::flush::make_next_due(tx, &claim.handler, &key, now)?;
         }
     }
-    Ok(())
+    Ok(condemned)
 }
 
 /// Removes the dead owner's file once no lane names it.

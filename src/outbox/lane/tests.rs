@@ -102,6 +102,7 @@ impl Handler for Modelled {
                 Err(DispatchError::retry("told to fail"))
             }
             Some(Outcome::Poison) => {
+                *model.failed.entry(event.id).or_default() += 1;
                 model.dead.insert(event.id);
                 Err(DispatchError::poison("told to be poison"))
             }

@@ -38,7 +38,8 @@ pub struct CacheOptions {
     pub max_files: usize,
     /// Bytes of article pages kept, about (default 1 GiB).
     pub max_bytes: u64,
-    /// A longer page is rendered at each request (default 1 MiB).
+    /// A longer page is rendered at each request (default 32 MiB: the longest article has a shorter one, and takes
+    /// longest to render).
     pub max_page_bytes: usize,
     /// Lists kept of one state of the site (default 2,000).
     pub max_listings: usize,
@@ -46,7 +47,7 @@ pub struct CacheOptions {
 
 impl Default for CacheOptions {
     fn default() -> Self {
-        Self { max_files: 100_000, max_bytes: 1 << 30, max_page_bytes: 1 << 20, max_listings: 2_000 }
+        Self { max_files: 100_000, max_bytes: 1 << 30, max_page_bytes: 32 << 20, max_listings: 2_000 }
     }
 }
 

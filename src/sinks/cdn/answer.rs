@@ -20,20 +20,18 @@ pub(super) enum Verdict {
     Failed(DispatchError),
 }
 
-/// The status line decides. `detail` is what the service said; `now_ms` milliseconds since the Unix epoch.
-///
-/// | status | outcome |
-/// |---|---|
-/// | 2xx, 404, 410 | done |
-/// | 400, 413, 422 | split, down to one address; that one is `Poison` |
-/// | 401, 403, 3xx and every other 4xx | `Poison`: kept as a dead letter, to be replayed once the settings are mended |
-/// | 408, 429, 502, 503, 504 | `Unavailable`, for as long as `Retry-After` says, up to 120 s |
-/// | every other 5xx | `Retry` |
+/// The status line decides, as the table in the module's text says. `detail` is what the service said; `now_ms`
+/// milliseconds since the Unix epoch.
 pub(super) fn judge(status: u16, retry_after: Option<&str>, detail: &str, now_ms: i64) -> Verdict {
     let reason = format!("the CDN answered {status}{}{detail}", if detail.is_empty() { "" } else { ": " });
     match status {
         200..=299 | 404 | 410 => Verdict::Done,
         400 | 413 | 422 => Verdict::Split(DispatchError::Poison { reason }),
+        // A token that is wrong or has expired is no fault of the event: it would make dead letters of all of them.
+        401 | 403 | 407 => {
+            let reason = format!("{reason} (does it still accept the token? Mend it and start again: nothing is lost)");
+            Verdict::Failed(DispatchError::unavailable(reason))
+        }
         408 | 429 | 502..=504 => {
             let retry_after = retry_after.and_then(|value| wait(value, now_ms));
             Verdict::Failed(DispatchError::Unavailable { reason, retry_after })
@@ -94,8 +92,17 @@ mod tests {
         for status in [400, 413, 422] {
             assert!(matches!(judge(status, None, "", 0), Verdict::Split(DispatchError::Poison { .. })), "{status}");
         }
-        for status in [301, 302, 307, 308, 401, 402, 403, 405, 409, 418, 451, 999] {
+        for status in [100, 301, 302, 307, 308, 402, 405, 409, 418, 451, 600, 999] {
             assert!(matches!(judge(status, None, "", 0), Verdict::Refused(DispatchError::Poison { .. })), "{status}");
+        }
+        for status in [401, 403, 407] {
+            // However long it asks to wait: the lane asks again at its own pace.
+            match judge(status, Some("99999"), "", 0) {
+                Verdict::Failed(DispatchError::Unavailable { reason, retry_after: None }) => {
+                    assert!(reason.contains("token"), "{status}: {reason}");
+                }
+                other => panic!("{status}: {other:?}"),
+            }
         }
         for status in [408, 429, 502, 503, 504] {
             let expected = Some(Duration::from_secs(7));

@@ -12,14 +12,21 @@
 //! The call is `POST endpoint` with `Authorization: Bearer token` and the body `{"files": ["https://…", …]}`. Redirects are not followed. Which
 //! answer means what:
 //!
-//! | answer | outcome |
+//! | answer | what happens |
 //! |---|---|
-//! | 2xx, whatever the body; 404 and 410 | purged |
-//! | 400, 413, 422 | sent again in halves; `Poison` when a single address gets it |
-//! | 3xx, 401, 403, every other 4xx | `Poison`: a dead letter, to be replayed once the settings are mended |
+//! | 2xx, whatever the body; 404, 410 | these addresses are purged |
+//! | 400, 413, 422 to several addresses | they are sent again in halves, at once |
+//! | 400, 413, 422 to a single address | `Poison`, after the others were tried; if nothing was purged before it, they are not tried |
+//! | 401, 403, 407 | `Unavailable`: the token is wrong or has expired |
 //! | 408, 429, 502, 503, 504 | `Unavailable`, for as long as `Retry-After` says (seconds or date, at most 120 s) |
-//! | no connection, cut connection, silence | `Unavailable` |
-//! | every other 5xx | that call is repeated once, then `Retry` |
+//! | none: no connection, cut connection, silence beyond [`CdnOptions::timeout`] | `Unavailable` |
+//! | 500 and every other 5xx | that call is repeated once at once; then `Retry`, after the others were tried |
+//! | 3xx, every other 4xx, any other number | `Poison`; the rest is not tried |
+//!
+//! `Unavailable` spends nothing: the lane pauses, shows the reason (`outbox stats`), asks again by itself and goes on with
+//! the same event. With a token that has expired it therefore waits, however long that takes, and loses nothing; start the
+//! program again with the new token and the lane catches up. `Retry` spends one of the event's tries. `Poison` makes a dead
+//! letter, which is kept: once the settings are mended, `outbox replay cdn --all` makes all of them due again (`cdn` being the handler's name).
 
 mod answer;
 mod urls;

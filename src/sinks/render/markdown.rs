@@ -4,26 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 use ammonia::Builder;
-use pulldown_cmark::{CodeBlockKind, CowStr, Event, HeadingLevel, Options, Parser, Tag, TagEnd, html};
+use pulldown_cmark::{CowStr, Event, HeadingLevel, Options, Parser, Tag, TagEnd, html};
 
+use super::tame;
 use crate::article::slug_from_title;
 
 /// Characters of the description, at most.
 const DESCRIPTION_CHARS: usize = 160;
-/// Levels of quotes, lists and emphasis, at most. The sanitiser's time grows with the square of the depth, and 5 MB of `>`
-/// would keep it busy for hours.
-const DEPTH_MAX: usize = 64;
-/// Tags opened by raw HTML, at most, for the same reason: nobody can tell cheaply which of them are closed.
-const RAW_TAGS_MAX: usize = 5_000;
-/// Blanks and slashes in raw HTML, at most: each may begin an attribute, and the sanitiser compares those of a tag pairwise.
-const RAW_GAPS_MAX: usize = 20_000;
-/// Characters of a text with raw HTML that HTML can only write as `&…;`, at most: the sanitiser's time grows with the
-/// square of their number between two tags. In a text without raw HTML there may be any number.
-const RAW_ESCAPES_MAX: usize = 5_000;
-/// Such characters in one attribute (the address of a link, the description of an image), at most.
-const ATTRIBUTE_ESCAPES_MAX: usize = 200;
-/// Such characters between two tags, at most; then an empty comment, which the sanitiser takes out, comes between them.
-const RUN_ESCAPES_MAX: usize = 200;
 /// Classes that the renderer itself writes; besides them only `language-…` on code passes.
 const CLASSES: [&str; 6] = [
     "footnote-reference",
@@ -47,147 +34,27 @@ pub struct Rendered {
 /// Renders CommonMark with tables, footnotes, strikethrough and task lists for a page whose heading is `title`: the
 /// text's headings stand below it and get ids, and a first heading that repeats the title is left out. Raw HTML is kept as far as it is harmless.
 pub fn markdown(title: &str, text: &str) -> Rendered {
-    let options =
-        Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
-    let mut events = flattened(Parser::new_ext(text, options));
-    tame_raw_html(&mut events);
-    tame_attributes(&mut events);
+    let mut events = tame::events(parser(text));
     drop_title(&mut events, title);
     let description = description(&events);
     name_headings(&mut events);
-    let events = interrupted(events);
+    let events = tame::interrupted(events);
     let mut html = String::with_capacity(text.len() + text.len() / 2);
     html::push_html(&mut html, events.into_iter());
     let html = SANITISER.clean(&classes_for_alignment(html)).to_string();
     Rendered { html, description }
 }
 
-/// The events without what is nested beyond [`DEPTH_MAX`]; the text in there stays.
-fn flattened<'a>(parser: impl Iterator<Item = Event<'a>>) -> Vec<Event<'a>> {
-    let mut depth = 0_usize;
-    let shallow = |event: &Event<'_>| match event {
-        Event::Start(_) => {
-            depth += 1;
-            depth <= DEPTH_MAX
-        }
-        Event::End(_) => {
-            depth = depth.saturating_sub(1);
-            depth < DEPTH_MAX
-        }
-        _ => true,
-    };
-    parser.filter(shallow).collect()
+/// The one way in which articles are read as Markdown.
+pub(in crate::sinks) fn parser(text: &str) -> Parser<'_> {
+    let options =
+        Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
+    Parser::new_ext(text, options)
 }
 
-/// Shows raw HTML as text where there is too much of it, or too much text around it.
-fn tame_raw_html(events: &mut [Event<'_>]) {
-    let (mut opened, mut gaps, mut escapes) = (0, 0, 0);
-    for event in events.iter() {
-        match event {
-            Event::Html(html) | Event::InlineHtml(html) => {
-                let pairs = html.as_bytes().windows(2);
-                opened += pairs.filter(|pair| pair[0] == b'<' && pair[1].is_ascii_alphabetic()).count();
-                gaps += html.bytes().filter(|byte| byte.is_ascii_whitespace() || *byte == b'/').count();
-                escapes += html.bytes().filter(|byte| *byte == b'&').count();
-            }
-            Event::Text(text) | Event::Code(text) => escapes += escapes_of(text),
-            _ => {}
-        }
-    }
-    if opened <= RAW_TAGS_MAX && gaps <= RAW_GAPS_MAX && escapes <= RAW_ESCAPES_MAX {
-        return;
-    }
-    for event in events {
-        if let Event::Html(html) | Event::InlineHtml(html) = event {
-            *event = Event::Text(std::mem::replace(html, CowStr::Borrowed("")));
-        }
-    }
-}
-
-/// Empties what would become an attribute with too many escapes.
-fn tame_attributes(events: &mut [Event<'_>]) {
-    let mut images = 0_usize;
-    let mut described = 0;
-    for event in events {
-        if let Event::Start(Tag::Image { .. }) = event {
-            images += 1;
-            described = if images == 1 { 0 } else { described };
-        }
-        match event {
-            Event::Start(Tag::Link { dest_url, title, .. } | Tag::Image { dest_url, title, .. }) => {
-                for attribute in [dest_url, title] {
-                    if escapes_of(attribute) > ATTRIBUTE_ESCAPES_MAX {
-                        *attribute = CowStr::Borrowed("");
-                    }
-                }
-            }
-            Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(info))) if escapes_of(info) > ATTRIBUTE_ESCAPES_MAX => {
-                *info = CowStr::Borrowed("");
-            }
-            Event::End(TagEnd::Image) => images = images.saturating_sub(1),
-            Event::Text(text) | Event::Code(text) if images > 0 => {
-                described += escapes_of(text);
-                if described > ATTRIBUTE_ESCAPES_MAX {
-                    *text = CowStr::Borrowed("");
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
-/// The events with an empty comment after so many characters that have to be escaped. A text with raw HTML has fewer
-/// than that matters, and is left alone: a comment could end up inside something of its own.
-fn interrupted(events: Vec<Event<'_>>) -> Vec<Event<'_>> {
-    if events.iter().any(|event| matches!(event, Event::Html(_) | Event::InlineHtml(_))) {
-        return events;
-    }
-    let mut out = Vec::with_capacity(events.len());
-    let (mut images, mut run) = (0_usize, 0);
-    for event in events {
-        match event {
-            Event::Start(Tag::Image { .. }) => images += 1,
-            Event::End(TagEnd::Image) => images = images.saturating_sub(1),
-            _ => {}
-        }
-        match event {
-            Event::Text(text) if images == 0 && run + escapes_of(&text) > RUN_ESCAPES_MAX => {
-                let mut from = 0;
-                for (at, byte) in text.bytes().enumerate() {
-                    run += usize::from(is_escaped(byte));
-                    if run > RUN_ESCAPES_MAX {
-                        // All of these bytes are characters of their own, so this is a boundary.
-                        out.push(Event::Text(CowStr::from(text[from..at].to_owned())));
-                        out.push(Event::InlineHtml(CowStr::Borrowed("<!---->")));
-                        (from, run) = (at, 1);
-                    }
-                }
-                out.push(Event::Text(CowStr::from(text[from..].to_owned())));
-            }
-            Event::Code(text) if images == 0 && escapes_of(&text) > RUN_ESCAPES_MAX => {
-                // A span cannot be interrupted from outside; as text it can be.
-                out.extend(interrupted(vec![Event::Text(text)]));
-                run = RUN_ESCAPES_MAX;
-            }
-            event => {
-                if let Event::Text(text) | Event::Code(text) = &event {
-                    run += escapes_of(text);
-                } else if matches!(event, Event::Start(_) | Event::End(_)) {
-                    run = 0;
-                }
-                out.push(event);
-            }
-        }
-    }
-    out
-}
-
-fn escapes_of(text: &str) -> usize {
-    text.bytes().filter(|byte| is_escaped(*byte)).count()
-}
-
-fn is_escaped(byte: u8) -> bool {
-    matches!(byte, b'&' | b'<' | b'>' | b'"' | b'\'')
+/// Whether a first heading only repeats the title.
+pub(in crate::sinks) fn same_title(title: &str, heading: &str) -> bool {
+    heading.trim().to_lowercase() == title.trim().to_lowercase()
 }
 
 /// The renderer aligns table cells by inline styles, which a strict content security policy forbids. In text, a
@@ -207,7 +74,7 @@ fn drop_title(events: &mut Vec<Event<'_>>, title: &str) {
         return;
     }
     let Some(end) = events.iter().position(|event| matches!(event, Event::End(TagEnd::Heading(_)))) else { return };
-    if text_of(&events[..end]).trim().to_lowercase() == title.trim().to_lowercase() {
+    if same_title(title, &text_of(&events[..end])) {
         events.drain(..=end);
     }
 }
@@ -405,11 +272,13 @@ mod tests {
             assert!(html.contains("end"), "{opening}");
         }
         assert!(html(&"<i>x</i> ".repeat(3_000)).contains("<i>"));
+        let misplaced = html(&format!("<TABLE>\n\n{}", "a\n\n".repeat(60_000)));
+        assert!(misplaced.contains("&lt;TABLE&gt;"), "shown as text");
     }
 
     #[test]
     fn escapes_without_end_cost_no_time_without_end_and_no_character() {
-        const MANY: usize = 100_000;
+        const MANY: usize = 50_000;
         let ands = "&".repeat(MANY);
         let escaped = |html: &str| html.matches("&amp;").count();
         for text in [ands.clone(), "&\n".repeat(MANY), format!("```\n{ands}\n```"), format!("`{ands}`")] {
@@ -417,12 +286,17 @@ mod tests {
             assert_eq!(escaped(&html), MANY, "{}", &html[..80]);
             assert!(!html.contains("<!--"));
         }
+        let note = format!("x[^{ands}]\n\n[^{ands}]: note");
+        assert!(html(&note).contains("note"));
         for text in [format!("[x](/{ands} \"{ands}\")"), format!("![{ands}](/x)"), format!("``` {ands}\nx\n```")] {
             assert!(html(&text).len() < 1_000, "{}", &text[..20]);
         }
         for raw in [format!("<p>{ands}"), format!("<p title='{ands}'>x"), format!("<table>\n\n{ands}")] {
             assert!(escaped(&html(&raw)) >= MANY, "shown as text: {}", &raw[..20]);
         }
+        // Many apart are as good as few.
+        let apart = "'a' & <b>\n\n".repeat(4_000);
+        assert!(html(&apart).contains("<b>"), "raw HTML stays");
         let attributes: String = (0..MANY).map(|n| format!(" a{n}=1")).collect();
         assert!(html(&format!("<p{attributes}>x")).contains("a9=1"), "shown as text");
         let few = html("`&` and [a&b](/x?a=1&b=2&c='3') and ![\"a\" & <b>](/y) <kbd>&</kbd>");

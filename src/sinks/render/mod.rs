@@ -8,8 +8,10 @@ mod date;
 mod layout;
 mod markdown;
 mod pages;
+mod tame;
 
 pub use markdown::{Rendered, markdown};
+pub(in crate::sinks) use markdown::{parser, same_title};
 pub use pages::{Renderer, SiteInfo};
 
 /// The style sheet of all pages: light and dark, from phone to desktop.

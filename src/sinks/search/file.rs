@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::Failure;
@@ -38,8 +39,14 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, Failure> {
     }
 }
 
+/// Without this SQLite compiles a statement anew at each run when a parameter stands where its plan might depend on it.
+fn keep_plans(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
+}
+
 fn try_open_writer(path: &Path) -> Result<Option<Connection>, Failure> {
     let mut connection = Connection::open(path)?;
+    keep_plans(&connection)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     let (application, layout, tables) = identity(&connection)?;
@@ -88,6 +95,7 @@ pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Option<Connection>> {
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
+    keep_plans(&connection)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.pragma_update(None, "query_only", true)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);

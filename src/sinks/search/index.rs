@@ -2,6 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
+use super::plain::plain_text;
 use super::text::indexable;
 use super::{Failure, sql};
 use crate::article::{Article, Status};
@@ -16,6 +17,8 @@ pub(super) struct State {
     pub rebuild: i64,
     pub rebuild_after: Option<String>,
     pub rebuild_target: Option<(i64, String)>,
+    /// Of the texts: what [`REVISION`](super::plain::REVISION) was when they were extracted.
+    pub revision: i64,
 }
 
 pub(super) fn read_state(connection: &Connection) -> rusqlite::Result<State> {
@@ -28,6 +31,7 @@ pub(super) fn read_state(connection: &Connection) -> rusqlite::Result<State> {
             rebuild: row.get(3)?,
             rebuild_after: row.get(4)?,
             rebuild_target: target.zip(row.get(6)?),
+            revision: row.get(7)?,
         })
     })
 }
@@ -88,7 +92,7 @@ pub(super) fn put(connection: &Connection, known: Option<Doc>, article: &Article
         }
         return Ok(0);
     }
-    let (title, content) = (indexable(&article.title), indexable(&article.content));
+    let (title, content) = (indexable(&article.title), indexable(&plain_text(&article.title, &article.content)));
     let labels = indexable(&article.tags.join("\n"));
     let statement = if was_indexed { sql::UPDATE_FTS } else { sql::INSERT_FTS };
     connection.prepare_cached(statement)?.execute(params![doc_id, title, labels, content])?;

@@ -5,6 +5,10 @@
 //! and a file that is behind the log, ahead of it, of another database, damaged or absent is noticed when the lane
 //! begins and brought in step from the articles, while searches go on.
 //!
+//! What is searched, and shown in snippets, is the text a reader of the page sees, not the Markdown: the address of a link is
+//! not found, its text is. Without the cargo feature `sinks` nothing here reads Markdown, and the text is searched as it was
+//! written. A file from a build of the other kind is indexed anew when the lane begins.
+//!
 //! Words are found without regard to case and diacritics. Scripts written without spaces (Chinese, Japanese, Thai, …) are indexed
 //! character by character, so every part of a sentence is found. Characters that are neither letters nor digits
 //! separate words and are not searched for. There is no stemming; a word that ends in `*` finds all that begin with it.
@@ -13,7 +17,10 @@ mod failure;
 mod file;
 mod index;
 mod model;
+mod plain;
 mod query;
+#[cfg(feature = "sinks")]
+mod raw_html;
 mod readers;
 mod rebuild;
 mod snippet;
@@ -239,10 +246,11 @@ impl Inner {
     /// Builds a file that is new or was lost while the lane ran, as far as one slice goes.
     fn build_if_lost(&self) -> Result<(), Failure> {
         let state = self.write_with(|connection| Ok(index::read_state(connection)?))?;
-        if state.built {
+        let ours = state.revision == plain::REVISION;
+        if state.built && ours {
             return Ok(());
         }
-        if state.rebuild == 0 {
+        if state.rebuild == 0 || !ours {
             self.write(|tx| Ok(rebuild::start(tx, Standing::Foreign, None)?))?;
         }
         self.finish_rebuild(Some(Instant::now() + self.options.rebuild_slice)).map(drop)

@@ -7,7 +7,7 @@
 use rusqlite::Connection;
 
 use super::index::{self, Doc, State};
-use super::{Failure, sql};
+use super::{Failure, plain, sql};
 use crate::article::ArticleStamp;
 use crate::outbox::{DispatchError, LaneStart};
 use crate::sinks::source::ArticleSource;
@@ -26,7 +26,8 @@ pub(super) enum Standing {
     InStep,
     /// Of this log, but events are missing (or nobody can tell): documents of another version are indexed again.
     Behind,
-    /// New, or of another log, or of a future that a restored backup undid: versions prove nothing.
+    /// New, or of another log, or of a future that a restored backup undid, or with texts that were extracted otherwise:
+    /// versions prove nothing.
     Foreign,
 }
 
@@ -42,7 +43,7 @@ impl Standing {
 }
 
 pub(super) fn standing(state: &State, lane: &LaneStart, source: &dyn ArticleSource) -> Result<Standing, Failure> {
-    if !state.built {
+    if !state.built || state.revision != plain::REVISION {
         return Ok(Standing::Foreign);
     }
     let Some((applied_id, applied_event)) = &state.applied else {
@@ -63,9 +64,9 @@ pub(super) fn standing(state: &State, lane: &LaneStart, source: &dyn ArticleSour
     })
 }
 
-/// Whether an interrupted rebuild was for this very place in this log.
+/// Whether an interrupted rebuild was for this very place in this log, and its texts are as ours.
 pub(super) fn resumes(state: &State, lane: &LaneStart) -> bool {
-    state.rebuild != 0 && state.rebuild_target == lane.last_event
+    state.rebuild != 0 && state.revision == plain::REVISION && state.rebuild_target == lane.last_event
 }
 
 /// Notes in the file that a rebuild has begun.
@@ -75,7 +76,7 @@ pub(super) fn start(
     target: Option<&(i64, String)>,
 ) -> rusqlite::Result<()> {
     let (id, event) = target.map(|(id, event)| (*id, event.as_str())).unzip();
-    connection.execute(sql::BEGIN_REBUILD, (standing.code(), id, event))?;
+    connection.execute(sql::BEGIN_REBUILD, (standing.code(), id, event, plain::REVISION))?;
     Ok(())
 }
 

@@ -18,6 +18,8 @@ pub(super) const LOOKED_AT_CHARS: usize = 64 * 1024;
 const WORDS: usize = 40;
 /// Bytes in a snippet, at most, before markup.
 const BYTES: usize = 800;
+/// Bytes of brackets, quotation marks and the like shown with the first and the last word, at most.
+const EDGE: usize = 12;
 /// Words shown before the first hit, at most.
 const LEAD: usize = 6;
 
@@ -68,7 +70,7 @@ impl Phrases {
     pub fn snippet(&self, text: &str) -> String {
         let words = words(text);
         let found = self.find(&words);
-        let shown = shown(text, &words, self.densest(&found));
+        let shown = with_edges(text, shown(text, &words, self.densest(&found)));
         let more = text.len() > shown.end || text.chars().count() >= LOOKED_AT_CHARS;
         let (before, after) = (if shown.start > 0 { "…" } else { "" }, if more { "…" } else { "" });
         format!("{before}{}{after}", marked(text, shown, &words, &found))
@@ -136,6 +138,31 @@ fn shown(text: &str, words: &[Word], hits: Range<usize>) -> Range<usize> {
         Some(_) => boundary(text, start + BYTES),
     };
     start..end
+}
+
+/// `shown` with the signs that touch it, up to a blank on either side: `[dependencies]` keeps both its brackets, and a sentence
+/// its full stop. Where they lead to a further word, it is left as it is.
+fn with_edges(text: &str, shown: Range<usize>) -> Range<usize> {
+    let before: usize = touching(text[..shown.start].chars().rev());
+    let after: usize = touching(text[shown.end..].chars());
+    let (start, end) = (shown.start - before, shown.end + after);
+    // After the last word there may be nothing but blanks.
+    start..if text[end..].trim_end().is_empty() { text.len() } else { end }
+}
+
+/// The bytes of the signs that `chars` begin with, if they end at a blank or with the text.
+fn touching(chars: impl Iterator<Item = char>) -> usize {
+    let mut bytes = 0;
+    for char in chars {
+        if char.is_whitespace() {
+            break;
+        }
+        bytes += char.len_utf8();
+        if char.is_alphanumeric() || bytes > EDGE {
+            return 0;
+        }
+    }
+    bytes
 }
 
 /// `at`, or the beginning of the character that it lies in.
@@ -230,6 +257,22 @@ mod tests {
         let start = snippet("word", &filler);
         assert!(start.starts_with("[word]") && start.ends_with("[word]…"), "{start}");
         assert_eq!(start.matches('[').count(), WORDS);
+    }
+
+    #[test]
+    fn a_cut_keeps_the_signs_that_belong_to_its_words() {
+        let filler = "word ".repeat(60);
+        let text = format!("{filler}\nSetup\n[dependencies]\na (b) c d e \"hit\", f.\n{filler}");
+        let cut = snippet("hit", &text);
+        assert!(cut.starts_with("…[dependencies]\na (b) c d e \"[hit]\", f.\nword"), "{cut}");
+        assert!(cut.ends_with("word…"), "{cut}");
+        let first = format!("{}(last). {filler}", "x ".repeat(WORDS - 1));
+        assert!(snippet("x", &first).ends_with("[x] (last).…"), "{}", snippet("x", &first));
+        // A sign between two words belongs to neither of them alone.
+        let glued = format!("{}one-two three", "x ".repeat(WORDS - 1));
+        assert!(snippet("x", &glued).ends_with("[x] one…"), "{}", snippet("x", &glued));
+        let ended = format!("{}last)\n\n", "x ".repeat(WORDS - 1));
+        assert!(!snippet("x", &ended).contains('…'), "{}", snippet("x", &ended));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 /// Marks a file as a search index of this crate (`vays`), so that no other database is ever taken for one.
 pub const APPLICATION_ID: i64 = 0x7661_7973;
 /// `user_version` of the layout below; a file with another one is built anew.
-pub const SCHEMA_VERSION: i64 = 1;
+pub const SCHEMA_VERSION: i64 = 2;
 pub const SCHEMA: &str = include_str!("../../../sql/search/schema.sql");
 
 pub const FIND_DOC: &str = "SELECT doc_id, version, indexed FROM docs WHERE article_id = ?1";
@@ -16,11 +16,12 @@ pub const INSERT_FTS: &str = "INSERT INTO fts (rowid, title, tags, content) VALU
 pub const UPDATE_FTS: &str = "UPDATE fts SET title = ?2, tags = ?3, content = ?4 WHERE rowid = ?1";
 pub const DELETE_FTS: &str = "DELETE FROM fts WHERE rowid = ?1";
 
-pub const READ_STATE: &str = "SELECT applied_id, applied_event, built, rebuild, rebuild_after, rebuild_id, rebuild_event FROM state WHERE one = 1";
+pub const READ_STATE: &str = "SELECT applied_id, applied_event, built, rebuild, rebuild_after, rebuild_id, rebuild_event, \
+     revision FROM state WHERE one = 1";
 pub const SET_APPLIED: &str = "UPDATE state SET applied_id = ?1, applied_event = ?2 \
      WHERE one = 1 AND (applied_id IS NULL OR applied_id < ?1)";
-pub const BEGIN_REBUILD: &str =
-    "UPDATE state SET rebuild = ?1, rebuild_after = NULL, rebuild_id = ?2, rebuild_event = ?3 WHERE one = 1";
+pub const BEGIN_REBUILD: &str = "UPDATE state SET rebuild = ?1, rebuild_after = NULL, rebuild_id = ?2, rebuild_event = ?3, \
+     built = built AND revision = ?4, revision = ?4 WHERE one = 1";
 pub const FORGET_APPLIED: &str = "UPDATE state SET applied_id = NULL, applied_event = NULL WHERE one = 1";
 pub const ADVANCE_REBUILD: &str = "UPDATE state SET rebuild_after = ?1 WHERE one = 1";
 pub const END_REBUILD: &str = "UPDATE state SET built = 1, rebuild = 0, rebuild_after = NULL, rebuild_id = NULL, rebuild_event = NULL \

@@ -96,12 +96,12 @@ pub(super) fn is_beginning(word: &str) -> bool {
     word.ends_with('*') && !word.trim_end_matches('*').ends_with(SEPARATOR)
 }
 
-/// A marked part of the content as HTML: escaped, hits in `<mark>`, blanks collapsed, Markdown's marks left out.
+/// A marked part of the content as HTML: escaped, hits in `<mark>`, blanks collapsed.
 pub(super) fn highlighted(marked: &str) -> String {
     let plain = marked.replace(SEPARATOR, "");
-    let lines: Vec<String> = plain.lines().map(without_markup).collect();
-    let words: Vec<&str> = lines.iter().flat_map(|line| line.split_whitespace()).collect();
-    highlighted_title(&words.join(" "))
+    #[cfg(not(feature = "sinks"))]
+    let plain = plain.lines().map(without_markup).collect::<Vec<_>>().join("\n");
+    highlighted_title(&plain.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// A marked title as HTML: escaped, hits in `<mark>`.
@@ -112,7 +112,9 @@ pub(super) fn highlighted_title(marked: &str) -> String {
         .replace(HIT_END, "</mark>")
 }
 
-/// One line without the marks that Markdown puts around its text. For the eye only: what is indexed keeps them.
+/// One line without the commonest of the marks that Markdown puts around its text, where nothing else takes them out. For
+/// the eye only: what is indexed keeps them.
+#[cfg(not(feature = "sinks"))]
 fn without_markup(line: &str) -> String {
     let line = line.trim_start();
     let line = match line.trim_start_matches(['#', '>']) {
@@ -158,8 +160,12 @@ mod tests {
 
     #[test]
     fn a_hit_is_marked_and_all_else_is_escaped() {
-        let marked = format!("## A <b>\n**{HIT_START}fat{HIT_END}** `x`  & [y](z)");
-        assert_eq!(highlighted(&marked), "A &lt;b&gt; <mark>fat</mark> x &amp; y (z)");
+        let marked = format!("A <b>\n{HIT_START}fat{HIT_END} \"x\"  & y\n");
+        assert_eq!(highlighted(&marked), "A &lt;b&gt; <mark>fat</mark> &quot;x&quot; &amp; y");
+        #[cfg(feature = "sinks")]
+        assert_eq!(highlighted("# [x] | `**y**`"), "# [x] | `**y**`", "what is left of the marks is text");
+        #[cfg(not(feature = "sinks"))]
+        assert_eq!(highlighted("## A **b**\n> `x` [y](z)"), "A b x y (z)");
         let cjk = format!("{HIT_START}悬{HIT_END}{HIT_START}空{HIT_END}\u{200b}引");
         assert_eq!(highlighted(&cjk), "<mark>悬空</mark>引");
     }

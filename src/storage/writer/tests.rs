@@ -29,6 +29,18 @@ enum Failure {
     ReopenFails,
 }
 
+/// For the tests of what stands on the writer.
+impl QueueWriter {
+    pub(crate) fn die_at_the_next_commit(&self) {
+        lock(&self.shared.injected.0).push_back(Failure::DieBeforeCommit);
+    }
+
+    /// The database may grow to so many pages; it is full at once if it has them.
+    pub(crate) fn limit_pages(&self, pages: u32) {
+        lock(&self.shared.injected.0).push_back(Failure::SetUp(format!("PRAGMA max_page_count = {pages}")));
+    }
+}
+
 impl Injected {
     pub(super) fn set_up(&self, connection: &Connection) {
         while let Some(Failure::SetUp(sql)) = self.next_if(|failure| matches!(failure, Failure::SetUp(_))) {
