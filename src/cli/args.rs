@@ -40,11 +40,11 @@ pub enum Command {
     #[command(after_long_help = help::with_exit_codes(help::SEARCH))]
     Search(SearchArgs),
     /// Look at the outbox, and replay what failed
-    #[command(subcommand, after_long_help = help::with_exit_codes(help::OUTBOX))]
-    Outbox(OutboxCommand),
+    #[command(after_long_help = help::with_exit_codes(help::OUTBOX))]
+    Outbox(OutboxArgs),
     /// Look at the handlers
-    #[command(subcommand, after_long_help = help::with_exit_codes(help::HANDLER))]
-    Handler(HandlerCommand),
+    #[command(after_long_help = help::with_exit_codes(help::HANDLER))]
+    Handler(HandlersArgs),
 }
 
 /// How to serve.
@@ -106,12 +106,31 @@ pub struct SearchArgs {
     pub limit: u32,
 }
 
+/// Which outbox, and what to do with it.
+#[derive(Debug, Args)]
+pub struct OutboxArgs {
+    /// Database of a program that has the outbox in it, instead of --data (and VAYU_DATA); it must exist
+    #[arg(long, global = true, value_name = "FILE", conflicts_with = "data")]
+    pub database: Option<PathBuf>,
+    /// What to do
+    #[command(subcommand)]
+    pub command: OutboxCommand,
+}
+
+/// How to show it.
+#[derive(Debug, Args)]
+pub struct ShapeArgs {
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// What to do with the outbox.
 #[derive(Debug, Subcommand)]
 #[non_exhaustive]
 pub enum OutboxCommand {
     /// How far each handler is, and what waits or failed
-    Stats,
+    Stats(ShapeArgs),
     /// The events that failed or wait behind a failed one
     List(ListArgs),
     /// One event, and how it fared with each handler
@@ -132,15 +151,18 @@ pub struct ListArgs {
     /// Of this handler only
     #[arg(long, value_name = "NAME")]
     pub handler: Option<String>,
-    /// In this state
-    #[arg(long, value_name = "STATE", value_enum, default_value = "dead-letter")]
-    pub state: settings::ListState,
+    /// In this state [default: dead_letter, parked, retry and waiting]
+    #[arg(long, value_name = "STATE", value_enum)]
+    pub state: Option<settings::ListState>,
     /// Most lines
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
     pub limit: u32,
     /// The next page: only events after this id
     #[arg(long, value_name = "ID", requires = "handler")]
     pub after: Option<i64>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Which event to show.
@@ -155,14 +177,14 @@ pub struct ShowArgs {
 pub struct ReplayArgs {
     /// The handler's name
     pub handler: String,
-    /// The event's number in the log
+    /// The event's number in the log, or its event id
     #[arg(required_unless_present = "all")]
-    pub id: Option<i64>,
+    pub event: Option<String>,
     /// Also when a later event of the same key was delivered since, or after three replays
     #[arg(long)]
     pub force: bool,
     /// All dead letters of the handler, in order, but those that would need --force
-    #[arg(long, conflicts_with_all = ["id", "force"])]
+    #[arg(long, conflicts_with_all = ["event", "force"])]
     pub all: bool,
 }
 
@@ -171,11 +193,22 @@ pub struct ReplayArgs {
 pub struct DiscardArgs {
     /// The handler's name
     pub handler: String,
-    /// The event's number in the log
-    pub id: i64,
+    /// The event's number in the log, or its event id
+    pub event: String,
     /// Why; it is kept with the event
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
+}
+
+/// Which outbox's handlers, and what to do with them.
+#[derive(Debug, Args)]
+pub struct HandlersArgs {
+    /// Database of a program that has the outbox in it, instead of --data (and VAYU_DATA); it must exist
+    #[arg(long, global = true, value_name = "FILE", conflicts_with = "data")]
+    pub database: Option<PathBuf>,
+    /// What to do
+    #[command(subcommand)]
+    pub command: HandlerCommand,
 }
 
 /// What to do with the handlers.
@@ -183,7 +216,7 @@ pub struct DiscardArgs {
 #[non_exhaustive]
 pub enum HandlerCommand {
     /// Every handler the database knows: its filter, how far it is, who runs it
-    List,
+    List(ShapeArgs),
     /// Let a handler finish its running call and deliver nothing more, until it is released
     ///
     /// Its events are kept meanwhile. A hold outlasts restarts.

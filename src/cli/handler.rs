@@ -2,33 +2,33 @@
 
 use std::path::Path;
 
-use super::app::App;
 use super::outbox::state_of;
 use super::output::{Output, moment, printable};
-use super::settings::DataDir;
-use super::{CliError, HandlerArgs, HandlerCommand, exit};
+use super::{CliError, HandlerArgs, HandlerCommand, HandlersArgs, exit, json, log_file};
 use crate::outbox::{LaneInfo, Operator};
 
 /// Runs one of the commands on a database that exists.
-pub(super) fn run(data: &Path, command: &HandlerCommand) -> Result<u8, CliError> {
-    let dir = DataDir::existing(data).map_err(CliError::Failed)?;
-    let app = App::open(&dir)?;
-    let operator = Operator::new(&app.database);
+pub(super) fn run(data: &Path, args: &HandlersArgs) -> Result<u8, CliError> {
+    let database = log_file::open(data, args.database.as_deref())?;
+    let operator = Operator::new(&database);
     let mut out = Output::new();
-    let done = match command {
-        HandlerCommand::List => list(&operator, &mut out),
+    let done = match &args.command {
+        HandlerCommand::List(args) => list(&operator, args.json, &mut out),
         HandlerCommand::Hold(args) => hold(&operator, args, &mut out),
         HandlerCommand::Release(args) => release(&operator, args, &mut out),
     };
-    app.close()?;
+    log_file::close(&database)?;
     done?;
     out.flush()?;
     Ok(exit::OK)
 }
 
 /// Every lane in the database, whoever made it.
-fn list(operator: &Operator, out: &mut Output) -> Result<(), CliError> {
+fn list(operator: &Operator, as_json: bool, out: &mut Output) -> Result<(), CliError> {
     let stats = operator.stats().map_err(|error| CliError::failed(error.to_string()))?;
+    if as_json {
+        return json::print(&json::handlers(&stats), out);
+    }
     let rows: Vec<_> = stats.lanes.iter().map(row).collect();
     out.table(["HANDLER", "EVENTS", "ON DEAD LETTER", "CURSOR", "OWNER", "SINCE", "STATE"], &rows)?;
     Ok(())

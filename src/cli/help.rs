@@ -72,11 +72,13 @@ Examples:
 pub(super) const OUTBOX: &str = "\
 Examples:
   vayu-articles outbox stats
-  vayu-articles outbox list --handler search --state dead-letter
+  vayu-articles outbox list                        (all that failed or waits)
+  vayu-articles outbox list --handler search --state dead_letter --json
   vayu-articles outbox show 4711
   vayu-articles outbox replay search 4711
   vayu-articles outbox replay search --all
-  vayu-articles outbox discard cdn 4711 --reason 'the page is gone'";
+  vayu-articles outbox discard cdn 4711 --reason 'the page is gone'
+  vayu-articles outbox stats --database shop.db    (of a program that embeds the outbox)";
 
 pub(super) const HANDLER: &str = "\
 Examples:

@@ -5,12 +5,15 @@ mod args;
 mod dates;
 mod delivery;
 mod error;
+mod exceptions;
 mod front_matter;
 mod handler;
 #[cfg(feature = "server")]
 mod health;
 mod help;
 mod import;
+mod json;
+mod log_file;
 mod markdown_files;
 mod outbox;
 mod output;
@@ -25,8 +28,8 @@ use error::CliError;
 #[cfg(feature = "server")]
 pub use args::ServeArgs;
 pub use args::{
-    CdnArgs, Cli, Command, DiscardArgs, HandlerArgs, HandlerCommand, ImportArgs, ListArgs, OutboxCommand, ReplayArgs,
-    SearchArgs, ShowArgs,
+    CdnArgs, Cli, Command, DiscardArgs, HandlerArgs, HandlerCommand, HandlersArgs, ImportArgs, ListArgs, OutboxArgs,
+    OutboxCommand, ReplayArgs, SearchArgs, ShapeArgs, ShowArgs,
 };
 pub use settings::{ListState, LogLevel, Secret};
 
@@ -39,8 +42,8 @@ pub fn run(cli: &Cli, on_signals: &dyn Fn(&Handle) -> Result<(), BoxError>) -> u
         Command::Serve(args) => serve::run(&cli.data, args, on_signals),
         Command::Import(args) => import::run(&cli.data, args),
         Command::Search(args) => search::run(&cli.data, args),
-        Command::Outbox(command) => outbox::run(&cli.data, command),
-        Command::Handler(command) => handler::run(&cli.data, command),
+        Command::Outbox(args) => outbox::run(&cli.data, args),
+        Command::Handler(args) => handler::run(&cli.data, args),
     };
     match done {
         Ok(code) => code,

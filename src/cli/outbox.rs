@@ -3,34 +3,34 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use super::app::App;
 use super::output::{Output, moment, printable};
-use super::settings::DataDir;
-use super::{CliError, DiscardArgs, ListArgs, OutboxCommand, ReplayArgs, ShowArgs, exit};
-use crate::outbox::{EventStory, ExceptionInfo, ExceptionQuery, LaneInfo, Operator, OwnerState, ReplayError};
+use super::{CliError, DiscardArgs, OutboxArgs, OutboxCommand, ReplayArgs, ShowArgs, exceptions, exit, json, log_file};
+use crate::outbox::{EventStory, LaneInfo, Operator, OwnerState, ReplayError};
 use crate::storage::TransactError;
 
 /// Runs one of the commands on a database that exists.
-pub(super) fn run(data: &Path, command: &OutboxCommand) -> Result<u8, CliError> {
-    let dir = DataDir::existing(data).map_err(CliError::Failed)?;
-    let app = App::open(&dir)?;
-    let operator = Operator::new(&app.database);
+pub(super) fn run(data: &Path, args: &OutboxArgs) -> Result<u8, CliError> {
+    let database = log_file::open(data, args.database.as_deref())?;
+    let operator = Operator::new(&database);
     let mut out = Output::new();
-    let done = match command {
-        OutboxCommand::Stats => stats(&operator, &mut out),
-        OutboxCommand::List(args) => list(&operator, args, &mut out),
+    let done = match &args.command {
+        OutboxCommand::Stats(args) => stats(&operator, args.json, &mut out),
+        OutboxCommand::List(args) => exceptions::list(&operator, args, &mut out),
         OutboxCommand::Show(args) => show(&operator, args, &mut out),
         OutboxCommand::Replay(args) => replay(&operator, args, &mut out),
         OutboxCommand::Discard(args) => discard(&operator, args, &mut out),
     };
-    app.close()?;
+    log_file::close(&database)?;
     done?;
     out.flush()?;
     Ok(exit::OK)
 }
 
-fn stats(operator: &Operator, out: &mut Output) -> Result<(), CliError> {
+fn stats(operator: &Operator, as_json: bool, out: &mut Output) -> Result<(), CliError> {
     let stats = operator.stats().map_err(unreadable)?;
+    if as_json {
+        return json::print(&json::stats(&stats), out);
+    }
     out.line(&format!("newest event {}", stats.last_id))?;
     let rows: Vec<_> = stats.lanes.iter().map(stats_row).collect();
     out.table(["HANDLER", "CURSOR", "BEHIND", "OLDEST", "RETRY", "WAITING", "PARKED", "DEAD", "STATE"], &rows)?;
@@ -91,38 +91,6 @@ pub(super) fn state_of(lane: &LaneInfo) -> String {
     }
 }
 
-fn list(operator: &Operator, args: &ListArgs, out: &mut Output) -> Result<(), CliError> {
-    let mut query = ExceptionQuery { state: args.state.into(), handler: args.handler.clone(), ..Default::default() };
-    query.limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
-    query.after = match (&args.handler, args.after) {
-        (Some(handler), Some(id)) => Some((handler.clone(), id)),
-        _ => None,
-    };
-    let exceptions = operator.exceptions(&query).map_err(unreadable)?;
-    let row = |info: &ExceptionInfo| {
-        [
-            printable(&info.handler),
-            info.outbox_id.to_string(),
-            printable(info.key.as_deref().unwrap_or("-")),
-            info.attempts.to_string(),
-            info.replays.to_string(),
-            moment(info.updated_at),
-            note(info),
-        ]
-    };
-    let rows: Vec<_> = exceptions.iter().map(row).collect();
-    out.table(["HANDLER", "ID", "KEY", "FAILED CALLS", "REPLAYS", "SINCE", "REASON"], &rows)?;
-    Ok(())
-}
-
-fn note(info: &ExceptionInfo) -> String {
-    let mut note = printable(info.reason.as_deref().unwrap_or("-"));
-    if let Some(by) = info.superseded_by {
-        note.push_str(&format!(" (superseded by {by})"));
-    }
-    note
-}
-
 fn show(operator: &Operator, args: &ShowArgs, out: &mut Output) -> Result<(), CliError> {
     let story = operator.show(&args.event).map_err(unreadable)?;
     let Some(story) = story else {
@@ -165,12 +133,13 @@ fn show_event(story: &EventStory, out: &mut Output) -> Result<(), CliError> {
 }
 
 fn replay(operator: &Operator, args: &ReplayArgs, out: &mut Output) -> Result<(), CliError> {
-    let Some(id) = args.id else {
+    let Some(event) = &args.event else {
         let (replayed, left) = operator.replay_all(Some(&args.handler)).map_err(|e| CliError::failed(e.to_string()))?;
         let left = if left == 0 { String::new() } else { format!(", left: {left} (they need --force)") };
         out.line(&format!("{}: due again: {replayed}{left}", printable(&args.handler)))?;
         return Ok(());
     };
+    let id = position(operator, event)?;
     operator.replay(id, &args.handler, args.force).map_err(|error| refused(id, &args.handler, error))?;
     out.line(&format!("event {id} is due again for {}", printable(&args.handler)))?;
     Ok(())
@@ -185,12 +154,24 @@ fn refused(id: i64, handler: &str, error: TransactError<ReplayError>) -> CliErro
 }
 
 fn discard(operator: &Operator, args: &DiscardArgs, out: &mut Output) -> Result<(), CliError> {
-    let DiscardArgs { handler, id, reason } = args;
+    let DiscardArgs { handler, event, reason } = args;
+    let id = position(operator, event)?;
     operator
-        .discard(*id, handler, reason)
+        .discard(id, handler, reason)
         .map_err(|error| CliError::failed(format!("event {id} at {handler:?} was not discarded: {error}")))?;
     out.line(&format!("event {id} is given up for {}; the next of its key goes on", printable(handler)))?;
     Ok(())
+}
+
+/// The log position of an event that is named by it or by its event id.
+fn position(operator: &Operator, event: &str) -> Result<i64, CliError> {
+    if let Ok(id) = event.parse() {
+        return Ok(id);
+    }
+    let story = operator.show(event).map_err(unreadable)?;
+    let of_event = |story: &EventStory| story.event.as_ref().map(|event| event.id);
+    let id = story.and_then(|story| of_event(&story).or_else(|| Some(story.exceptions.first()?.outbox_id)));
+    id.ok_or_else(|| CliError::failed(format!("the log knows no event {event:?}: name its number or its event id")))
 }
 
 fn unreadable(error: impl Display) -> CliError {

@@ -112,6 +112,7 @@ pub enum ListState {
     /// Given up, and holding back their key.
     Parked,
     /// Given up, and passed over.
+    #[value(name = "dead_letter", alias = "dead-letter")]
     DeadLetter,
     /// Given up by an operator.
     Discarded,
