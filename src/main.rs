@@ -8,7 +8,10 @@ use vayu_articles::lifecycle::{BoxError, Handle};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    env_logger::Builder::new().filter_level(cli.log_level()).init();
+    let level = cli.log_level();
+    // What other crates say in detail is of no use to whoever looks for a fault here.
+    let others = level.min(log::LevelFilter::Warn);
+    env_logger::Builder::new().filter_level(others).filter_module("vayu_articles", level).init();
     ExitCode::from(cli::run(&cli, &install_signals))
 }
 

@@ -400,3 +400,21 @@ fn an_import_whose_reader_has_gone_is_finished_all_the_same() {
     assert_eq!((site.articles(), site.events()), (1, 1));
     assert_eq!(site.count("SELECT count(*) FROM lanes WHERE cursor < 1 OR owner IS NOT NULL"), 0);
 }
+
+#[test]
+fn names_of_jekyll_and_indexes_of_hugo_are_understood() {
+    let site = Site::new();
+    site.put("2026-03-01-trip-to-rome.md", "Rome.");
+    let one = site.import();
+    assert!(one.out.starts_with("1 file: 1 created"), "{}", one.out);
+    site.put("posts/_index.md", "+++\ntitle = \"Posts\"\n+++\n");
+    site.put("node_modules/p/README.md", "# A package\n\nx");
+    let run = site.import();
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert!(run.err.contains("posts/_index.md: skipped"), "{}", run.err);
+    assert!(run.out.contains("2 files:") && run.out.contains("0 failed, 1 skipped"), "{}", run.out);
+    let db = Connection::open(site.data().join("articles.db")).expect("database");
+    let row = |row: &vayu_articles::rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?));
+    let found = db.query_row("SELECT title, created_at FROM articles", [], row).expect("one article");
+    assert_eq!(found, ("trip to rome".to_owned(), 1_772_323_200_000));
+}

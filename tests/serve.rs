@@ -168,6 +168,43 @@ fn readiness_shows_what_each_lane_has_left_and_lanes_that_nobody_here_runs() {
 }
 
 #[test]
+fn a_start_that_fails_names_the_database_and_says_why_once() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    fs::create_dir(dir.path().join("data")).expect("create");
+    fs::write(dir.path().join("data/articles.db"), "no database at all ".repeat(100)).expect("write");
+    for level in ["info", "off"] {
+        let output =
+            program(dir.path()).args(["serve", "--addr", "127.0.0.1:0", "--log", level]).output().expect("runs");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert_eq!(error.matches("not a database").count(), 1, "{error}");
+        assert!(error.contains("data/articles.db"), "{error}");
+    }
+    let wrong =
+        program(dir.path()).args(["serve", "--cdn", "http://cdn/", "--site", "nowhere"]).output().expect("runs");
+    let error = String::from_utf8_lossy(&wrong.stderr);
+    assert!(error.contains("--site must be") && !error.contains("--cdn"), "{error}");
+}
+
+#[test]
+fn the_printed_command_runs_as_it_stands_and_other_crates_log_no_details() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let server = Server::start(dir.path(), &["--log", "trace"]);
+    let post = ureq::post(format!("{}api/v1/articles", server.url)).send(r#"{"title": "T", "content": "<b>x</b>"}"#);
+    assert_eq!(post.expect("an answer").status(), 201);
+    ureq::get(format!("{}articles/t", server.url)).call().expect("the page");
+    server.signal("TERM");
+    let (code, printed, log) = server.end();
+    assert_eq!(code, Some(0), "{log}");
+    let command = printed.lines().find(|line| line.contains(" outbox stats ")).expect("a command");
+    let ran = Command::new("sh").args(["-c", command.trim()]).output().expect("runs");
+    assert!(String::from_utf8_lossy(&ran.stdout).contains("newest event 1"), "{command}: {ran:?}");
+    let foreign = log.lines().find(|line| line.starts_with('[') && !line.contains(" vayu_articles"));
+    assert_eq!(foreign, None);
+    assert!(log.contains("DEBUG") || log.contains("TRACE") || log.contains("INFO"), "{log}");
+}
+
+#[test]
 fn an_empty_database_is_seeded_once() {
     let dir = tempfile::tempdir().expect("tempdir");
     let folder = posts(dir.path(), 3);

@@ -28,7 +28,19 @@ while nothing runs: they are rebuilt from the first.";
 pub(super) const SERVE: &str = "\
 Binds a loopback address only: there is no access control. The first SIGINT or SIGTERM stops in order and within bounds: no new \
 requests are taken, running ones end, the relay drains what is committed, accepted writes are written. A second signal ends the \
-process at once, which loses nothing that was answered.
+process at once, which loses nothing that was answered; one within 100 ms of the first counts as the first. A page that a browser \
+shows may write only if it comes from localhost, 127.0.0.1 or [::1] (else 403, cross_origin).
+
+--cdn needs --site: the URLs to purge are made from it. They go out as JSON in a POST. What the CDN answers means:
+  2xx, 404, 410                  done
+  408, 429, 502, 503, 504        again, after Retry-After (at most 120 s) or with growing waits; it spends no attempts
+  no answer at all               the same
+  other 5xx                      again, three calls in all; then given up (a dead letter)
+  400, 413, 422                  sent again in halves; a single URL that gets it is given up
+  3xx, 401, 403, any other 4xx   given up at once: mend the settings, then `outbox replay cdn --all`
+
+A CDN call takes 10 s at most, a handler's call 30 s; a stop 10 s per service and 30 s in all. Delivered events are kept for \
+7 days.
 
 Examples:
   vayu-articles serve
@@ -38,18 +50,18 @@ Examples:
   vayu-articles serve --cdn http://127.0.0.1:6081/purge --site https://example.org";
 
 pub(super) const IMPORT: &str = "\
-Takes .md and .markdown files, in all folders below PATH (32 deep at most), in the order of their names. Hidden files are \
-skipped, links to folders are not entered. A file may open with YAML (---) or TOML (+++) front matter:
+Takes .md and .markdown files, in all folders below PATH (32 deep at most), in the order of their names. Hidden files \
+and node_modules are skipped, links to folders are not entered. A file may open with YAML (---) or TOML (+++) front matter:
 
   title                   else the first `# ` heading, else the file's name
   slug                    else derived from the title
-  date, updated, lastmod  2026-03-01, or 2026-03-01T09:30:00+01:00
+  date, updated, lastmod  2026-03-01, or 2026-03-01T09:30:00+01:00; else the date of a file named 2026-03-01-title.md
   tags, categories        a list, or one bare string, which is ONE tag; also below `taxonomies`
   draft: true             (or published: false) makes a draft
   type: page              (or kind: page) makes a page
 
 A heading that gives the title is taken out of the text if it opens it. A time without a zone is taken as UTC, with a note. Other \
-keys are passed over. A file that cannot be stored is reported with its name, the line and the reason; the others are imported \
+keys are passed over. An index.md or _index.md without a text is skipped, with a note. A file that cannot be stored is reported with its name, the line and the reason; the others are imported \
 all the same.
 
 A file is known by the collection's name and its path below PATH, so importing again changes nothing. A changed file updates \

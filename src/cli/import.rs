@@ -7,8 +7,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sha2::{Digest, Sha256};
 
 use super::app::App;
+use super::dates;
 use super::delivery::Delivery;
-use super::front_matter::{self, Document};
+use super::front_matter::{self, Document, DocumentError};
 use super::markdown_files::{self, Found, MarkdownFile};
 use super::output::{Output, say};
 use super::settings::{self, DataDir};
@@ -41,6 +42,8 @@ pub(super) struct Report {
     pub unchanged: usize,
     /// The file has changed, but its article was edited or deleted since the last import.
     pub kept: usize,
+    /// An index of a folder, without a text of its own.
+    pub skipped: usize,
     pub failed: usize,
 }
 
@@ -76,13 +79,18 @@ pub(super) fn import(app: &App, source: &Source) -> Result<Report, CliError> {
 
 impl Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { created, updated, unchanged, kept, failed } = self;
-        let files = created + updated + unchanged + kept + failed;
+        let Self { created, updated, unchanged, kept, skipped, failed } = self;
+        let files = created + updated + unchanged + kept + skipped + failed;
+        let noun = if files == 1 { "file" } else { "files" };
         write!(
             f,
-            "{files} files: {created} created, {updated} updated, {unchanged} unchanged, {kept} kept because edited or deleted since, \
+            "{files} {noun}: {created} created, {updated} updated, {unchanged} unchanged, {kept} kept because edited or deleted since, \
              {failed} failed"
-        )
+        )?;
+        if *skipped > 0 {
+            write!(f, ", {skipped} skipped")?;
+        }
+        Ok(())
     }
 }
 
@@ -164,6 +172,11 @@ where
         };
         let document = match front_matter::parse(&bytes) {
             Ok(document) => document,
+            Err(DocumentError::NoContent) if is_index(&file.relative) => {
+                self.report.skipped += 1;
+                (self.say)(&format!("note: {name}: skipped, an index without a text of its own"));
+                return Ok(());
+            }
             Err(error) => {
                 self.fail(&name, &error.to_string());
                 return Ok(());
@@ -226,26 +239,46 @@ where
 }
 
 fn article(document: Document, relative: &str, collection: &str) -> NewArticle {
-    let title = document.title.unwrap_or_else(|| title_from_path(relative, collection));
+    let (dated, name) = split_date(name_of(relative, collection));
+    let title = document.title.unwrap_or_else(|| name.replace(['-', '_'], " ").trim().to_owned());
+    let created_at = document.created_at.or(dated);
     let mut article =
         NewArticle::new(title, document.body).tags(document.tags).kind(document.kind).status(document.status);
     article.slug = document.slug;
-    article.created_at = document.created_at;
+    article.created_at = created_at;
     // A site generator's "updated" may be older than its "date"; an article is never older than its creation.
-    article.updated_at = match (document.created_at, document.updated_at) {
+    article.updated_at = match (created_at, document.updated_at) {
         (Some(created), Some(updated)) => Some(created.max(updated)),
         (_, updated) => updated,
     };
     article
 }
 
-/// `2026/a-first_post.md` is "a first post"; an index file is named by its folder.
-fn title_from_path(relative: &str, collection: &str) -> String {
-    let mut parts = relative.rsplit('/');
-    let file = parts.next().unwrap_or(relative);
-    let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
-    let name = if matches!(stem, "index" | "_index") { parts.next().unwrap_or(collection) } else { stem };
-    name.replace(['-', '_'], " ").trim().to_owned()
+/// The file's name without its ending; an index file is named by its folder.
+fn name_of<'a>(relative: &'a str, collection: &'a str) -> &'a str {
+    if is_index(relative) { relative.rsplit('/').nth(1).unwrap_or(collection) } else { stem(relative) }
+}
+
+fn is_index(relative: &str) -> bool {
+    matches!(stem(relative), "index" | "_index")
+}
+
+fn stem(relative: &str) -> &str {
+    let file = relative.rsplit('/').next().unwrap_or(relative);
+    file.rsplit_once('.').map_or(file, |(stem, _)| stem)
+}
+
+/// `2026-03-01-trip-to-rome`, as Jekyll names its posts, is a date (milliseconds since the Unix epoch) and a name.
+fn split_date(name: &str) -> (Option<i64>, &str) {
+    let dated = || {
+        let (date, rest) = name.split_at_checked(10)?;
+        let rest = rest.strip_prefix('-').filter(|rest| !rest.is_empty())?;
+        let shaped =
+            date.bytes().enumerate().all(|(at, b)| if matches!(at, 4 | 7) { b == b'-' } else { b.is_ascii_digit() });
+        let moment = shaped.then(|| dates::parse(date).ok()).flatten()?;
+        Some((Some(moment.ms), rest))
+    };
+    dated().unwrap_or((None, name))
 }
 
 /// The folder's own name, also of `.` and of links; of a file, that of the folder it lies in.
@@ -274,10 +307,33 @@ mod tests {
 
     #[test]
     fn a_title_comes_from_the_file_name_or_the_folder_of_an_index() {
-        assert_eq!(title_from_path("a-first_post.md", "blog"), "a first post");
-        assert_eq!(title_from_path("2026/trip-to-rome/index.md", "blog"), "trip to rome");
-        assert_eq!(title_from_path("index.md", "my-blog"), "my blog");
-        assert_eq!(title_from_path("v1.2.markdown", "blog"), "v1.2");
+        let title =
+            |relative, collection| article(front_matter::parse(b"Text").expect("readable"), relative, collection).title;
+        assert_eq!(title("a-first_post.md", "blog"), "a first post");
+        assert_eq!(title("2026/trip-to-rome/index.md", "blog"), "trip to rome");
+        assert_eq!(title("index.md", "my-blog"), "my blog");
+        assert_eq!(title("v1.2.markdown", "blog"), "v1.2");
+        assert_eq!(title("2026-03-01-trip-to-rome.md", "blog"), "trip to rome");
+        assert_eq!(title("2026-03-01.md", "blog"), "2026 03 01");
+    }
+
+    #[test]
+    fn a_date_in_the_file_name_counts_where_the_front_matter_has_none() {
+        let created = |text: &str, relative| {
+            article(front_matter::parse(text.as_bytes()).expect("readable"), relative, "blog").created_at
+        };
+        assert_eq!(created("x", "1970-01-02-a.md"), Some(86_400_000));
+        assert_eq!(created("x", "1970-01-02-a/index.md"), Some(86_400_000));
+        assert_eq!(created("---\ndate: 1970-01-03\n---\nx", "1970-01-02-a.md"), Some(172_800_000));
+        for relative in [
+            "1970-13-02-a.md",
+            "1970-1-2-abc.md",
+            "1970-01-02a.md",
+            "1970-01-02-.md",
+            "\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}-a.md",
+        ] {
+            assert_eq!(created("x", relative), None, "{relative}");
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(super) struct Found {
 
 /// Finds the `.md` and `.markdown` files in `root`, or takes `root` itself if it is a file.
 ///
-/// Hidden files and folders (a leading dot) are skipped. A link to a file is read; a link to a folder is not entered, so
+/// Hidden files and folders (a leading dot) and `node_modules` are skipped. A link to a file is read; a link to a folder is not entered, so
 /// no loop can form.
 ///
 /// # Errors
@@ -75,7 +75,7 @@ fn walk(entries: fs::ReadDir, prefix: &str, depth: usize, found: &mut Found) {
             found.failed.push((path, "its name is not UTF-8: rename it".to_owned()));
             continue;
         };
-        if name.starts_with('.') {
+        if name.starts_with('.') || name == "node_modules" {
             continue;
         }
         let relative = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
@@ -128,7 +128,17 @@ mod tests {
     #[test]
     fn files_come_sorted_and_hidden_ones_and_others_are_skipped() {
         let dir = tempfile::tempdir().expect("tempdir");
-        for name in ["b.md", "a/c.markdown", "a/B.MD", ".git/x.md", ".hidden.md", "note.txt", "a/md", "Z.md"] {
+        for name in [
+            "b.md",
+            "a/c.markdown",
+            "a/B.MD",
+            ".git/x.md",
+            ".hidden.md",
+            "node_modules/p/README.md",
+            "note.txt",
+            "a/md",
+            "Z.md",
+        ] {
             put(dir.path(), name);
         }
         assert_eq!(relative(dir.path()), ["Z.md", "a/B.MD", "a/c.markdown", "b.md"]);

@@ -40,7 +40,7 @@ pub(super) fn run(
     match manager.start() {
         Ok(()) => {}
         Err(StartError::Stopped(outcome)) => return Ok(outcome.exit_code()),
-        Err(error) => return Err(CliError::failed(error.to_string())),
+        Err(error) => return Err(not_started(&dir, &error)),
     }
     if let Some(source) = &seed
         && let Err(error) = plant(&app, source)
@@ -57,6 +57,21 @@ pub(super) fn run(
     let cause = manager.wait();
     let outcome = manager.stop(cause.to_string());
     if outcome.is_clean() { Ok(exit::OK) } else { Err(CliError::failed(outcome.to_string())) }
+}
+
+/// Why the start failed, with the file if it was the database. A log on stderr has the reason already.
+fn not_started(dir: &DataDir, error: &StartError) -> CliError {
+    let StartError::Failed { failure, .. } = error else { return CliError::failed(error.to_string()) };
+    let mut what = failure.service.clone();
+    if what == "storage" {
+        what = format!("{what} ({})", dir.articles().display());
+    }
+    if log::log_enabled!(target: "vayu_articles::lifecycle", log::Level::Error) {
+        return CliError::failed(format!(
+            "the service {what} did not start: the reason stands above, with phase=failed"
+        ));
+    }
+    CliError::failed(format!("the service {what} did not start: {}", failure.error))
 }
 
 /// Start order; the stop is the reverse.
@@ -92,11 +107,12 @@ fn plant(app: &App, source: &Source) -> Result<(), CliError> {
 
 fn announce(addr: SocketAddr, data: &Path) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let data = data.display();
+    let shown = data.display();
+    let (program, data) = (started_as(), quoted(&shown.to_string()));
     writeln!(
         out,
         "\
-vayu-articles serves http://{addr}/ from {data}
+vayu-articles serves http://{addr}/ from {shown}
 
 Open that address in a browser, or try in another terminal:
   curl 'http://{addr}/api/v1/search?q=outbox'
@@ -104,13 +120,40 @@ Open that address in a browser, or try in another terminal:
     -d '{{\"title\": \"My first post\", \"content\": \"Hello, *outbox*.\", \"tags\": [\"hello\"]}}'
   curl http://{addr}/api/v1/articles/my-first-post
   curl -X DELETE http://{addr}/api/v1/articles/my-first-post
-  vayu-articles outbox stats --data {data}
+  {program} outbox stats --data {data}
 
 Ctrl-C stops it."
     )?;
     out.flush()
 }
 
+/// The program as the user named it, so that the command can be pasted into the same shell.
+fn started_as() -> String {
+    let program = std::env::args_os().next().unwrap_or_else(|| "vayu-articles".into());
+    quoted(&program.to_string_lossy())
+}
+
+/// `text` as one word of a shell.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:~+,@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) && !text.starts_with('~') {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
 fn failed(error: impl Display) -> CliError {
     CliError::failed(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_can_be_pasted_into_a_shell() {
+        assert_eq!(quoted("./target/release/vayu-articles"), "./target/release/vayu-articles");
+        assert_eq!(quoted("/my data/it's"), r"'/my data/it'\''s'");
+        assert_eq!(quoted("$(x)"), "'$(x)'");
+    }
 }

@@ -98,7 +98,15 @@ pub(super) fn cdn(args: &CdnArgs) -> Result<Option<CdnPurge>, String> {
     let (Some(endpoint), Some(site)) = (&args.endpoint, &args.site) else { return Ok(None) };
     let mut options = CdnOptions::new(endpoint, site);
     options.token = args.token.as_ref().map(|token| token.0.clone());
-    CdnPurge::new(options, SystemClock::shared()).map(Some).map_err(|error| format!("--cdn, --site: {error}"))
+    CdnPurge::new(options, SystemClock::shared()).map(Some).map_err(|error| {
+        let option = match error.field {
+            "endpoint" => "--cdn",
+            "base_url" => "--site",
+            "token" => "--cdn-token",
+            _ => "--cdn, --site",
+        };
+        format!("{option} {}", error.reason)
+    })
 }
 
 /// Which exceptions `outbox list` shows.

@@ -44,7 +44,12 @@ impl Program {
             search: Arc::new(search),
             cache,
             renderer,
-            health: Box::new(move || Health { ready: handle.is_ready(), services: Vec::new(), lanes: Vec::new() }),
+            health: Box::new(move || Health {
+                ready: handle.is_ready(),
+                services: Vec::new(),
+                lanes: Vec::new(),
+                backlog_error: None,
+            }),
         });
         let addr = "127.0.0.1:0".parse().unwrap();
         let engine = Arc::new(site.serve_on(EngineOptions { addr, ..EngineOptions::default() }));

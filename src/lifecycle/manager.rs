@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::drive::Entry;
-use super::report::{Cause, Outcome, RegisterError, StartError};
+use super::report::{Cause, HookKind, Outcome, RegisterError, StartError};
 use super::shared::{Phase, Shared, Slot, deadline_after, millis};
 use super::{Handle, Service};
 
@@ -191,6 +191,10 @@ impl Manager {
         let cause = self.wait();
         match &cause {
             Cause::Requested(text) => log::info!("phase=shutdown cause={text:?}"),
+            // The reason stands in the service's own line already.
+            Cause::Failed(failure) if failure.during == HookKind::Start => {
+                log::error!("phase=shutdown cause=\"service {} failed to start\"", failure.service);
+            }
             Cause::Failed(failure) => log::error!("phase=shutdown cause={:?}", failure.to_string()),
         }
         let until = deadline_after(begun, budget);
