@@ -18,7 +18,8 @@
 //! | `server` | the HTTP engine, the API and the pages | yes |
 //! | `cli` | the commands of the program | yes |
 //!
-//! [`rusqlite`] is re-exported, since its transaction is part of the interface: use this one, so that the versions match.
+//! [`rusqlite`] is re-exported, since its transaction is part of the interface: use `vayu_articles::rusqlite`, not
+//! another version. Its types would be others, and Cargo refuses two packages that link SQLite.
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
