@@ -2,11 +2,15 @@
 //!
 //! [`engine`] moves bytes and knows no articles; [`Site`] answers requests and knows no sockets. Together:
 //!
-//! ```no_run
-//! # fn site() -> vayu_articles::http::Site { unimplemented!() }
+//! ```
+//! use std::sync::Arc;
+//! use vayu_articles::http::Site;
 //! use vayu_articles::http::engine::{Engine, EngineOptions};
 //!
-//! let server = site().serve_on(EngineOptions::default());
+//! /// A service to be registered after the relay.
+//! fn server(site: &Site) -> Arc<Engine> {
+//!     Arc::new(site.serve_on(EngineOptions::default()))
+//! }
 //! ```
 
 mod api;
