@@ -13,9 +13,9 @@ pub(super) fn of(handle: &Handle, relay: &Relay, operator: &Operator) -> Health 
         reason: service.reason,
     });
     let mut lanes: Vec<LaneHealth> = relay.status().iter().map(running).collect();
-    let backlog_error = match operator.stats() {
-        Ok(stats) => {
-            stats.lanes.iter().for_each(|lane| add(&mut lanes, lane));
+    let backlog_error = match operator.lanes() {
+        Ok(stored) => {
+            stored.iter().for_each(|lane| add(&mut lanes, lane));
             None
         }
         Err(error) => Some(error.to_string()),

@@ -34,10 +34,11 @@ shows may write only if it comes from localhost, 127.0.0.1 or [::1] (else 403, c
 --cdn needs --site: the URLs to purge are made from it. They go out as JSON in a POST. What the CDN answers means:
   2xx, 404, 410                  done
   408, 429, 502, 503, 504        again, after Retry-After (at most 120 s) or with growing waits; it spends no attempts
+  401, 403, 407                  the same, until the token is right: start again with a new one
   no answer at all               the same
   other 5xx                      again, three calls in all; then given up (a dead letter)
   400, 413, 422                  sent again in halves; a single URL that gets it is given up
-  3xx, 401, 403, any other 4xx   given up at once: mend the settings, then `outbox replay cdn --all`
+  3xx, any other 4xx             given up at once: mend the settings, then `outbox replay cdn --all`
 
 A CDN call takes 10 s at most, a handler's call 30 s; a stop 10 s per service and 30 s in all. Delivered events are kept for \
 7 days.

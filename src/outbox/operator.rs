@@ -199,13 +199,27 @@ impl Operator {
                 lanes,
             })
         })?;
-        if let Some(path) = self.database.canonical_path() {
-            for lane in &mut stats.lanes {
-                let Some(owner) = &lane.owner else { continue };
-                (lane.owner_state, lane.owner_pid) = owner::look(&path, owner);
-            }
-        }
+        self.look_at_owners(&mut stats.lanes);
         Ok(stats)
+    }
+
+    /// All lanes with their lag and exceptions: [`stats`](Self::stats) without the look over the newest events.
+    ///
+    /// # Errors
+    /// As the read reports it.
+    pub fn lanes(&self) -> Result<Vec<LaneInfo>, ReadError<rusqlite::Error>> {
+        let now = self.database.clock().now_ms();
+        let mut lanes = self.database.read(|connection| read_lanes(connection, now))?;
+        self.look_at_owners(&mut lanes);
+        Ok(lanes)
+    }
+
+    fn look_at_owners(&self, lanes: &mut [LaneInfo]) {
+        let Some(path) = self.database.canonical_path() else { return };
+        for lane in lanes {
+            let Some(owner) = &lane.owner else { continue };
+            (lane.owner_state, lane.owner_pid) = owner::look(&path, owner);
+        }
     }
 
     /// One page of exceptions, by handler and log position.

@@ -29,7 +29,7 @@ mod text;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -68,7 +68,8 @@ struct Inner {
     readers: Readers,
     /// `None` until first needed, and after the file turned out to be damaged.
     writer: Mutex<Option<Connection>>,
-    damaged: AtomicBool,
+    /// The readers' epoch in which one of them met damage, plus one; 0 when none has.
+    damaged: AtomicU64,
     closed: AtomicBool,
 }
 
@@ -83,7 +84,7 @@ impl SearchIndex {
             source,
             options,
             writer: Mutex::new(None),
-            damaged: AtomicBool::new(false),
+            damaged: AtomicU64::new(0),
             closed: AtomicBool::new(false),
         };
         Self { inner: Arc::new(inner) }
@@ -269,7 +270,12 @@ impl Inner {
                 ));
             }
             let ended = self.write(|tx| {
-                let state = index::read_state(tx)?;
+                let mut state = index::read_state(tx)?;
+                if state.rebuild == 0 && !state.built {
+                    // The file was replaced in the middle.
+                    rebuild::start(tx, Standing::Foreign, None)?;
+                    state = index::read_state(tx)?;
+                }
                 Ok(state.rebuild == 0 || rebuild::page(tx, &*self.source, &state, &mut report)?)
             })?;
             if ended {
@@ -295,13 +301,17 @@ impl Inner {
     /// Runs `work` on the write connection, opening it first if need be. A file that turns out to be damaged is set aside.
     fn write_with<T>(&self, work: impl FnOnce(&mut Connection) -> Result<T, Failure>) -> Result<T, Failure> {
         let mut writer = self.lock_writer();
-        if self.damaged.swap(false, Ordering::SeqCst) {
+        // A report that comes late, of a file that was replaced since, must not cost its successor.
+        let reported = self.damaged.swap(0, Ordering::SeqCst);
+        if reported == self.readers.epoch() + 1 {
             self.discard_file(&mut writer)?;
         }
-        let connection = match &mut *writer {
-            Some(connection) => connection,
-            None => writer.insert(file::open_writer(&self.path)?),
-        };
+        if writer.is_none() {
+            *writer = Some(file::open_writer(&self.path)?);
+            // Opening may have replaced the file.
+            self.readers.renew();
+        }
+        let Some(connection) = &mut *writer else { return Err(Failure::unavailable("the search index is not open")) };
         match work(connection) {
             Err(Failure::Sqlite(error)) if file::is_damage(&error) => {
                 log::error!("search index is damaged and is built anew path={} error={error:?}", self.path.display());
@@ -316,7 +326,11 @@ impl Inner {
         **writer = None;
         let outcome = file::set_aside(&self.path);
         self.readers.renew();
-        outcome.inspect_err(|_| self.damaged.store(true, Ordering::SeqCst))
+        outcome.inspect_err(|_| self.report_damage(self.readers.epoch()))
+    }
+
+    fn report_damage(&self, epoch: u64) {
+        self.damaged.store(epoch + 1, Ordering::SeqCst);
     }
 
     fn lock_writer(&self) -> MutexGuard<'_, Option<Connection>> {
@@ -325,16 +339,16 @@ impl Inner {
     }
 
     fn search_error(&self, error: NoReader) -> SearchError {
-        let error = match error {
+        let (error, epoch) = match error {
             NoReader::Busy => return SearchError::Busy,
-            NoReader::Sqlite(error) => error,
+            NoReader::Sqlite { error, epoch } => (error, epoch),
         };
         if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) {
             return SearchError::TooSlow;
         }
         if file::is_damage(&error) {
             // Only the lane replaces the file: a request must not wait for that.
-            self.damaged.store(true, Ordering::SeqCst);
+            self.report_damage(epoch);
             log::error!("search index is damaged path={} error={error:?}", self.path.display());
         }
         SearchError::Unavailable { reason: error.to_string() }
@@ -364,5 +378,72 @@ fn apply_some(
 impl fmt::Debug for SearchIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SearchIndex").field("path", &self.inner.path).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::article::{Article, ArticleStamp, Kind, Status};
+
+    /// One article, and a log that knows nothing.
+    struct OneArticle(Article);
+
+    impl ArticleSource for OneArticle {
+        fn article(&self, id: &str) -> Result<Option<Article>, DispatchError> {
+            Ok((id == self.0.id).then(|| self.0.clone()))
+        }
+
+        fn stamps_after(&self, after: Option<&str>, _: u32) -> Result<Vec<ArticleStamp>, DispatchError> {
+            let later = after.is_none_or(|after| *after < *self.0.id);
+            Ok(later.then(|| ArticleStamp::of(&self.0)).into_iter().collect())
+        }
+
+        fn event_id_at(&self, _: i64) -> Result<Option<String>, DispatchError> {
+            Ok(None)
+        }
+
+        fn site_version(&self) -> Result<String, DispatchError> {
+            Ok("1".to_owned())
+        }
+    }
+
+    fn index(folder: &tempfile::TempDir) -> SearchIndex {
+        let article = Article {
+            id: "a-1".to_owned(),
+            kind: Kind::Post,
+            status: Status::Published,
+            slug: "heron".to_owned(),
+            title: "Heron".to_owned(),
+            content: "It stands.".to_owned(),
+            tags: Vec::new(),
+            version: 1,
+            created_at: 0,
+            updated_at: 0,
+        };
+        SearchIndex::new(folder.path().join("search.db"), Arc::new(OneArticle(article)), SearchOptions::default())
+    }
+
+    #[test]
+    fn a_late_report_of_damage_does_not_cost_the_file_that_replaced_the_damaged_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let index = index(&folder);
+        let inner = &*index.inner;
+        std::fs::write(&inner.path, vec![0x5a; 9_000]).unwrap();
+        let before = inner.readers.epoch();
+        index.begin(&LaneStart::new(0, None)).unwrap();
+        let report = |epoch| {
+            let not_a_database = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_NOTADB);
+            let error = rusqlite::Error::SqliteFailure(not_a_database, None);
+            inner.search_error(NoReader::Sqlite { error, epoch })
+        };
+        let _ = report(before);
+        assert_eq!(index.rebuild().unwrap().seen, 1);
+        assert_eq!(index.search("stands", 1, 10).unwrap().total, 1);
+        // A report of the present file is taken seriously, and the next work of the lane begins anew, in full.
+        let _ = report(inner.readers.epoch());
+        assert!(inner.write_with(|connection| Ok(!index::read_state(connection)?.built)).unwrap(), "a fresh file");
+        assert_eq!(inner.finish_rebuild(None).unwrap().seen, 1, "a file replaced in the middle of a rebuild is filled");
+        assert_eq!(index.search("stands", 1, 10).unwrap().total, 1);
     }
 }

@@ -33,7 +33,8 @@ struct State {
 pub(super) enum NoReader {
     /// All stayed in use.
     Busy,
-    Sqlite(rusqlite::Error),
+    /// SQLite failed, on the file of this epoch.
+    Sqlite { error: rusqlite::Error, epoch: u64 },
 }
 
 impl Readers {
@@ -58,7 +59,8 @@ impl Readers {
             // Whatever state it is in, the next reader shall not have it.
             lent.connection = None;
         }
-        answer.map(Some).map_err(NoReader::Sqlite)
+        let epoch = lent.epoch;
+        answer.map(Some).map_err(|error| NoReader::Sqlite { error, epoch })
     }
 
     /// Forgets every connection: the file under them was replaced.
@@ -68,6 +70,11 @@ impl Readers {
         state.open -= state.idle.len();
         state.idle.clear();
         self.returned.notify_all();
+    }
+
+    /// Which file the readers see: another number after each [`renew`](Self::renew).
+    pub fn epoch(&self) -> u64 {
+        self.lock().epoch
     }
 
     fn borrow(&self, until: Instant) -> Result<Option<Lent<'_>>, NoReader> {
@@ -82,7 +89,7 @@ impl Readers {
                 drop(state);
                 // From here on the place is given back when `lent` drops, whether or not opening succeeds.
                 let mut lent = Lent { readers: self, connection: None, epoch };
-                lent.connection = file::open_reader(&self.path).map_err(NoReader::Sqlite)?;
+                lent.connection = file::open_reader(&self.path).map_err(|error| NoReader::Sqlite { error, epoch })?;
                 return Ok(lent.connection.is_some().then_some(lent));
             }
             let left = until.checked_duration_since(Instant::now()).ok_or(NoReader::Busy)?;

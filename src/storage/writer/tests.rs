@@ -30,6 +30,7 @@ enum Failure {
 }
 
 /// For the tests of what stands on the writer.
+#[cfg_attr(not(feature = "server"), expect(dead_code, reason = "only the server's tests need them"))]
 impl QueueWriter {
     pub(crate) fn die_at_the_next_commit(&self) {
         lock(&self.shared.injected.0).push_back(Failure::DieBeforeCommit);
