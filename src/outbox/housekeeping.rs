@@ -101,8 +101,14 @@ fn has_free_pages(database: &Database) -> bool {
 
 /// A lane that nobody runs any more keeps every event since: said once, when a relay starts without its handler.
 fn warn_of_absent_lanes(house: &Housekeeping) {
-    let Ok(stats) = Operator::new(&house.database).stats() else { return };
-    for lane in stats.lanes {
+    let lanes = match Operator::new(&house.database).lanes() {
+        Ok(lanes) => lanes,
+        Err(error) => {
+            log::warn!("relay lanes=unread error={error}");
+            return;
+        }
+    };
+    for lane in lanes {
         if house.handlers.contains(&lane.handler) || lane.owner_state == OwnerState::Alive {
             continue;
         }

@@ -117,7 +117,10 @@ fn has_old_rows(database: &Database, after: i64, age: Age, limit: i64) -> bool {
         // A whole step of rows from the future: beyond them there may be old ones.
         Ok(seen == limit)
     });
-    found.unwrap_or(false)
+    found.unwrap_or_else(|error| {
+        log::warn!("relay retention=unread after={after} error={error}: looked at again at the next pass");
+        false
+    })
 }
 
 fn prune_step(tx: &Transaction<'_>, after: i64, age: Age, limit: i64) -> rusqlite::Result<Step> {
