@@ -143,3 +143,21 @@ fn a_fault_of_one_task_harms_no_other_in_its_group() {
     assert_eq!(site.articles().len(), 160);
     site.assert_log_explains_articles();
 }
+
+#[test]
+fn an_import_that_only_noted_a_new_hash_is_found_by_that_note() {
+    let site = Site::new();
+    let mut conn = Connection::open(site.path()).unwrap();
+    let import = |hash: &str| Mutation::Import { source: "a/b.md".into(), hash: hash.into(), article: post("Same") };
+    for (hash, has_event) in [("one", true), ("two", false)] {
+        let prepared = prepare(import(hash));
+        assert!(!prepared.is_logged(&conn).unwrap(), "{hash}: not written yet");
+        let tx = begin(&mut conn);
+        let applied = apply(&tx, &prepared).unwrap();
+        assert_eq!(matches!(applied, Applied::Created(_)), has_event, "{applied:?}");
+        tx.commit().unwrap();
+        assert!(prepared.is_logged(&conn).unwrap(), "{hash}: committed");
+    }
+    let events: i64 = conn.query_row("SELECT count(*) FROM event_outbox", [], |row| row.get(0)).unwrap();
+    assert_eq!(events, 1, "the second import changed no text");
+}

@@ -121,12 +121,21 @@ impl PreparedMutation {
     }
 
     /// Whether this mutation's event is in the log, and so the mutation in the tables, as neither is there without the
-    /// other: answers what became of a COMMIT whose outcome is unknown.
+    /// other: answers what became of a COMMIT whose outcome is unknown. An import that only noted a new hash, since its
+    /// text is the same, has no event and is known by that note.
     ///
     /// # Errors
     /// As SQLite reports it.
     pub fn is_logged(&self, conn: &Connection) -> rusqlite::Result<bool> {
-        rows::exists(conn, sql::HAS_EVENT, &self.event.event_id)
+        if rows::exists(conn, sql::HAS_EVENT, &self.event.event_id)? {
+            return Ok(true);
+        }
+        match &self.change {
+            Change::Import { source, hash, .. } => {
+                conn.prepare_cached(sql::HAS_SOURCE)?.query_row([source, hash], |row| row.get(0))
+            }
+            _ => Ok(false),
+        }
     }
 
     /// Rough size of what it carries, in bytes.

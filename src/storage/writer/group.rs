@@ -189,6 +189,7 @@ impl Writer {
         let ran = guard.lend(|| member.ticket.run(tx));
         let denied = guard.take_denied();
         member.erred = !matches!(ran, Ran::Done);
+        member.wrote = tx.total_changes() != before;
         if tx.is_autocommit() {
             return Some(member.lost_the_transaction(ran, denied, mode));
         }
@@ -200,7 +201,7 @@ impl Writer {
         if !member.erred {
             return None;
         }
-        let unwritten = matches!(ran, Ran::Erred(_)) && tx.total_changes() == before;
+        let unwritten = matches!(ran, Ran::Erred(_)) && !member.wrote;
         if unwritten || alone {
             member.judge(ran, denied);
         }

@@ -51,21 +51,31 @@ impl Writer {
         Ok(found)
     }
 
-    /// What the first probe that works says; `None` without one.
+    /// One probe that finds its task's effect speaks for all; else one that misses it does. Only tasks that wrote are
+    /// asked: of another nothing can be found, whatever became of the group. `None` when nobody can tell.
     fn probe(&self, connection: &Connection) -> Option<bool> {
-        let written = self.group.iter().filter(|member| member.verdict.is_none() && !member.erred);
-        written.filter_map(|member| member.ticket.probe.as_ref()).find_map(|probe| {
-            match catch_unwind(AssertUnwindSafe(|| probe(connection))) {
-                Ok(Ok(found)) => Some(found),
-                Ok(Err(error)) => {
-                    log::warn!("event=probe_failed error=\"{error}\"");
-                    None
+        let written = self.group.iter().filter(|member| member.verdict.is_none() && !member.erred && member.wrote);
+        let answers =
+            written.filter_map(|member| member.ticket.probe.as_ref()).filter_map(|probe| {
+                match catch_unwind(AssertUnwindSafe(|| probe(connection))) {
+                    Ok(Ok(found)) => Some(found),
+                    Ok(Err(error)) => {
+                        log::warn!("event=probe_failed error=\"{error}\"");
+                        None
+                    }
+                    Err(_) => {
+                        log::warn!("event=probe_panicked");
+                        None
+                    }
                 }
-                Err(_) => {
-                    log::warn!("event=probe_panicked");
-                    None
-                }
+            });
+        let mut missed = None;
+        for found in answers {
+            if found {
+                return Some(true);
             }
-        })
+            missed = Some(false);
+        }
+        missed
     }
 }

@@ -197,6 +197,23 @@ fn a_failed_commit_that_was_applied_is_found_and_answered_as_such() {
 }
 
 #[test]
+fn a_task_that_wrote_nothing_does_not_speak_for_a_group_whose_commit_failed() {
+    let bench = Bench::new();
+    bench.inject([Failure::CommitFails { applied: true }]);
+    let (release, held) = bench.hold();
+    // It had nothing to change, so its effect is never found.
+    let idle = bench.submit(Some(Box::new(|_| Ok(false))), |_| Ok(7));
+    let probe: super::Probe = Box::new(|connection| has(connection, "written"));
+    let writing = bench.submit(Some(probe), |tx| insert(tx, "written"));
+    drop(release);
+    let _ = held.wait();
+    assert_eq!(idle.wait().expect("nothing went wrong for it"), 7);
+    writing.wait().expect("it was applied");
+    assert_eq!(bench.texts(), ["written"]);
+    bench.close();
+}
+
+#[test]
 fn a_failed_commit_that_was_not_applied_is_answered_with_the_fault() {
     let bench = Bench::new();
     bench.inject([Failure::CommitFails { applied: false }]);

@@ -37,6 +37,8 @@ pub(super) struct Member {
     pub(super) taken: bool,
     /// Its last run failed.
     pub(super) erred: bool,
+    /// Its last run changed rows.
+    pub(super) wrote: bool,
 }
 
 /// What one transaction may hold.
@@ -137,7 +139,7 @@ impl Writer {
 
 impl Member {
     pub(super) fn new(ticket: Ticket) -> Self {
-        Self { ticket, verdict: None, taken: false, erred: false }
+        Self { ticket, verdict: None, taken: false, erred: false, wrote: false }
     }
 }
 
