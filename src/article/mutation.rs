@@ -131,9 +131,7 @@ impl PreparedMutation {
             return Ok(true);
         }
         match &self.change {
-            Change::Import { source, hash, .. } => {
-                conn.prepare_cached(sql::HAS_SOURCE)?.query_row([source, hash], |row| row.get(0))
-            }
+            Change::Import { source, hash, .. } => conn.prepare_cached(sql::HAS_SOURCE)?.exists([source, hash]),
             _ => Ok(false),
         }
     }

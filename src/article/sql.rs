@@ -28,7 +28,7 @@ pub(super) const HAS_ID: &str = "SELECT 1 FROM articles WHERE id = ?1";
 pub(super) const HAS_EVENT: &str = "SELECT 1 FROM event_outbox WHERE event_id = ?1";
 
 pub(super) const SOURCE: &str = "SELECT article_id, hash, version FROM article_sources WHERE source = ?1";
-pub(super) const HAS_SOURCE: &str = "SELECT EXISTS (SELECT 1 FROM article_sources WHERE source = ?1 AND hash = ?2)";
+pub(super) const HAS_SOURCE: &str = "SELECT 1 FROM article_sources WHERE source = ?1 AND hash = ?2";
 pub(super) const PUT_SOURCE: &str = "\
     INSERT INTO article_sources (source, article_id, hash, version, imported_at) VALUES (?1, ?2, ?3, ?4, ?5) \
     ON CONFLICT (source) DO UPDATE SET article_id = ?2, hash = ?3, version = ?4, imported_at = ?5";
