@@ -15,7 +15,7 @@ run:
 
 # Every test. Ends with one line: how many passed and how many failed, over all test programs.
 test:
-	@set -o pipefail; $(CARGO) test --locked --no-fail-fast 2>&1 | awk '\
+	@set -o pipefail; $(CARGO) test --locked --all-features --no-fail-fast 2>&1 | awk '\
 	  { print; fflush() } \
 	  /^test result:/ { passed += $$4; failed += $$6 } \
 	  END { printf "%d passed, %d failed\n", passed, failed }'
@@ -34,8 +34,8 @@ bench-full:
 
 lint:
 	$(CARGO) fmt --check
-	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy --locked --all-targets --all-features -- -D warnings
 	$(CARGO) clippy --locked --all-targets --no-default-features -- -D warnings
 
 doc:
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --all-features --no-deps
