@@ -8,3 +8,4 @@ mod outages;
 mod ownership;
 mod resilience;
 mod retention;
+mod threads;

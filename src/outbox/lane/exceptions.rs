@@ -42,14 +42,7 @@ impl Lane {
         log: &[LogRow],
         finished: &mut HashSet<i64>,
     ) -> Result<bool, Interrupt> {
-        let (name, bytes) = (self.name.as_str(), self.options.batch_bytes);
-        let waiting = self
-            .database
-            .read(|connection| {
-                let parameters = (name, key, after, EXCEPTIONS_PER_PASS);
-                log::read_exceptions(connection, sql::READ_WAITING, parameters, bytes)
-            })
-            .map_err(|error| Interrupt::Database(format!("reading failed: {error}")))?;
+        let waiting = self.read_waiting(key, after)?;
         for exception in &waiting {
             if self.progress.has_run(exception.id) {
                 if self.progress.is_blocked(key) {
@@ -82,25 +75,38 @@ impl Lane {
         log: &[LogRow],
         finished: &mut HashSet<i64>,
     ) -> Result<Option<Verdict>, Interrupt> {
+        if let Some(verdict) = self.verdict_without_call(exception) {
+            return Ok(Some(verdict));
+        }
+        let Body::Event(event) = &exception.body else { return Ok(None) };
+        let Some(called) = self.attempt(event, exception.crashes > 0, due, log, finished)? else { return Ok(None) };
+        Ok(Some(self.verdict(called, exception.attempts)))
+    }
+
+    /// What is clear of an exception before anything is called.
+    pub(super) fn verdict_without_call(&self, exception: &Exception) -> Option<Verdict> {
         if exception.superseded {
             let reason = "a later event of its key is done; replay it with force if it must run".to_owned();
-            let attempts = exception.attempts;
-            return Ok(Some(Verdict::Final { attempts, what: "superseded", reason }));
+            return Some(Verdict::Final { attempts: exception.attempts, what: "superseded", reason });
         }
-        let called = match &exception.body {
-            Body::Event(event) => {
-                let alone = exception.crashes > 0;
-                match self.attempt(event, alone, due, log, finished)? {
-                    Some(called) => called,
-                    None => return Ok(None),
-                }
+        match &exception.body {
+            Body::Event(_) => None,
+            Body::Bad(undecodable) => {
+                Some(self.verdict(Called::Undecodable { reason: undecodable.reason.clone() }, exception.attempts))
             }
-            Body::Bad(undecodable) => Called::Undecodable { reason: undecodable.reason.clone() },
-            Body::Missing | Body::Skip => {
-                return Ok(Some(Verdict::Discarded { reason: "event_missing".to_owned() }));
-            }
-        };
-        Ok(Some(self.verdict(called, exception.attempts)))
+            Body::Missing | Body::Skip => Some(Verdict::Discarded { reason: "event_missing".to_owned() }),
+        }
+    }
+
+    /// What waits behind a row of this key, in order.
+    pub(super) fn read_waiting(&self, key: &str, after: i64) -> Result<Vec<Exception>, Interrupt> {
+        let (name, bytes) = (self.name.as_str(), self.options.batch_bytes);
+        self.database
+            .read(|connection| {
+                let parameters = (name, key, after, EXCEPTIONS_PER_PASS);
+                log::read_exceptions(connection, sql::READ_WAITING, parameters, bytes)
+            })
+            .map_err(|error| Interrupt::Database(format!("reading failed: {error}")))
     }
 
     pub(super) fn conclude_exception(&mut self, exception: &Exception, verdict: Verdict) {

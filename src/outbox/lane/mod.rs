@@ -5,17 +5,20 @@
 
 mod attempt;
 mod call;
+mod crew;
 mod exceptions;
 mod orphans;
 mod pass;
 mod progress;
 mod report;
 mod rows;
+mod spread;
 mod status;
 mod take;
 mod tenure;
 #[cfg(test)]
 mod tests;
+mod wide;
 mod writing;
 
 use std::collections::HashMap;
@@ -26,8 +29,10 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, never, select};
 
 use self::call::Called;
+use self::crew::Crew;
 use self::progress::Progress;
 use self::report::Reporter;
+use self::spread::Spread;
 pub(super) use self::status::Board;
 pub use self::status::{LaneState, LaneStatus};
 use super::flush::Pause;
@@ -130,6 +135,11 @@ pub(super) struct Lane {
     named: bool,
     /// The lane's row may name us.
     owned: bool,
+    /// How many threads call the handler; with one it is the lane's own.
+    threads: usize,
+    crew: Option<Crew>,
+    /// What the crew has under way.
+    spread: Spread,
     /// Where the search for waiting rows that nothing would wake goes on; `None` once it is through.
     orphans_after: Option<i64>,
 }
@@ -138,6 +148,7 @@ impl Lane {
     pub(super) fn new(parts: LaneParts) -> Self {
         let LaneParts { database, name, handler, options, lock, path, board, stop, commits, notices } = parts;
         Self {
+            threads: board.threads(),
             on_dead_letter: handler.on_dead_letter(),
             start_at: handler.start_at(),
             batch_limit: handler.batch_limit().clamp(1, options.batch_events),
@@ -166,6 +177,8 @@ impl Lane {
             named: false,
             owned: false,
             orphans_after: None,
+            crew: None,
+            spread: Spread::default(),
         }
     }
 
@@ -195,9 +208,9 @@ impl Lane {
             match self.pass() {
                 Ok(true) if self.past_deadline() => break,
                 Ok(true) => {}
-                Ok(false) if self.stop_asked() => break,
+                Ok(false) if self.stop_asked() && self.spread.is_empty() => break,
                 Ok(false) => {
-                    if self.progress.is_clean() && self.outage.is_none() {
+                    if self.progress.is_clean() && self.outage.is_none() && self.spread.is_empty() {
                         self.board.idle(self.progress.durable());
                     }
                     self.wait();
@@ -241,15 +254,20 @@ impl Lane {
         if let Err(error) = self.lock.keep() {
             log::warn!("lane handler={} owner_file=missing error={error}", self.name);
         }
+        let nobody = never();
+        let answers = self.crew.as_ref().map_or(&nobody, Crew::answers);
         if self.stop_asked() {
             // The stop channel is closed and would not block.
-            std::thread::sleep(timeout.clamp(SHORTEST_WAIT, Duration::from_millis(20)));
+            if let Ok(answer) = answers.recv_timeout(timeout.clamp(SHORTEST_WAIT, Duration::from_millis(20))) {
+                self.spread.inbox = Some(answer);
+            }
             return;
         }
         select! {
             recv(self.stop.asked) -> _ => {}
             recv(self.commits) -> wake => if wake.is_err() { self.commits = never() },
             recv(self.notices) -> notice => if notice.is_err() { self.notices = never() },
+            recv(answers) -> answer => self.spread.inbox = answer.ok(),
             default(timeout) => {}
         }
     }

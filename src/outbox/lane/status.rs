@@ -71,7 +71,7 @@ pub struct LaneStatus {
     pub calls: u64,
     /// Time since the last pass over the database that succeeded; `None` before the first.
     pub last_pass: Option<Duration>,
-    /// How long the running call has been running, if one is.
+    /// How long the running call has been running, if one is; with several threads, the longest.
     pub running_for: Option<Duration>,
     /// The handler's time limit for one call.
     pub time_limit: Duration,
@@ -99,8 +99,8 @@ pub(in crate::outbox) struct Board {
     handler: String,
     time_limit: Duration,
     started: Instant,
-    /// Microseconds since `started`; 0 means no call runs.
-    call_since: AtomicU64,
+    /// For each thread of the lane, microseconds since `started`; 0 means no call runs.
+    call_since: Box<[AtomicU64]>,
     calls: AtomicU64,
     cursor: AtomicI64,
     shown: Mutex<Shown>,
@@ -117,13 +117,13 @@ struct Shown {
 }
 
 impl Board {
-    pub(in crate::outbox) fn new(handler: &str, time_limit: Duration) -> Self {
+    pub(in crate::outbox) fn new(handler: &str, time_limit: Duration, threads: usize) -> Self {
         let shown = Shown { state: LaneState::Starting, last_pass: None, idle_at: None, skipped: HashMap::new() };
         Self {
             handler: handler.to_owned(),
             time_limit,
             started: Instant::now(),
-            call_since: AtomicU64::new(0),
+            call_since: (0..threads.max(1)).map(|_| AtomicU64::new(0)).collect(),
             calls: AtomicU64::new(0),
             cursor: AtomicI64::new(0),
             shown: Mutex::new(shown),
@@ -133,7 +133,8 @@ impl Board {
 
     pub(in crate::outbox) fn status(&self) -> LaneStatus {
         let shown = self.shown();
-        let since = self.call_since.load(Ordering::Relaxed);
+        let begun = self.call_since.iter().map(|since| since.load(Ordering::Relaxed)).filter(|since| *since > 0);
+        let oldest = begun.min();
         let elapsed = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
         LaneStatus {
             handler: self.handler.clone(),
@@ -141,7 +142,7 @@ impl Board {
             cursor: self.cursor.load(Ordering::Relaxed),
             calls: self.calls.load(Ordering::Relaxed),
             last_pass: shown.last_pass.map(|at| at.elapsed()),
-            running_for: (since > 0).then(|| Duration::from_micros(elapsed.saturating_sub(since))),
+            running_for: oldest.map(|since| Duration::from_micros(elapsed.saturating_sub(since))),
             time_limit: self.time_limit,
             skipped: shown.skipped.clone(),
         }
@@ -170,14 +171,19 @@ impl Board {
         self.time_limit
     }
 
-    pub(super) fn call_begins(&self, at: Instant) {
+    pub(super) fn call_begins(&self, place: usize, at: Instant) {
         let micros = at.saturating_duration_since(self.started).as_micros();
-        self.call_since.store(u64::try_from(micros).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
+        self.call_since[place].store(u64::try_from(micros).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
     }
 
-    pub(super) fn calls_end(&self, calls: u64) {
-        self.call_since.store(0, Ordering::Relaxed);
+    pub(super) fn calls_end(&self, place: usize, calls: u64) {
+        self.call_since[place].store(0, Ordering::Relaxed);
         self.calls.fetch_add(calls, Ordering::Relaxed);
+    }
+
+    /// How many threads the lane has.
+    pub(super) fn threads(&self) -> usize {
+        self.call_since.len()
     }
 
     pub(super) fn set_cursor(&self, cursor: i64) {

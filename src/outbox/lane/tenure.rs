@@ -53,6 +53,7 @@ impl Lane {
                 dead = Some(owner.clone());
             }
         }
+        self.man()?;
         self.claim(dead)
     }
 
@@ -105,6 +106,8 @@ impl Lane {
     }
 
     pub(super) fn forget(&mut self) {
+        // It is lost already.
+        let _ = self.narrow();
         log::warn!("lane handler={} ownership=lost loading=anew", self.name);
         self.progress = Progress::default();
         self.ahead.clear();
@@ -112,6 +115,9 @@ impl Lane {
 
     /// Writes what is known and lets the lane go, so that a successor starts at once.
     pub(super) fn give_up(&mut self) {
+        if self.narrow().is_err() {
+            return self.forget();
+        }
         self.record_ahead();
         loop {
             let written = self.land(true).and_then(|()| self.depart(None, true)).and_then(|()| self.land(true));
