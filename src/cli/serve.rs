@@ -10,30 +10,40 @@ use super::app::App;
 use super::delivery::Delivery;
 use super::health;
 use super::import::{self, Source};
-use super::settings::{self, DataDir};
+use super::output::Output;
+use super::settings::{DataDir, Settings};
 use super::{CliError, ServeArgs, exit};
 use crate::article::ListQuery;
-use crate::http::engine::{Engine, EngineOptions};
+use crate::http::engine::Engine;
 use crate::http::{Site, SiteParts};
-use crate::lifecycle::{BoxError, Handle, Manager, ManagerOptions, StartError};
+use crate::lifecycle::{BoxError, Handle, Manager, StartError};
 use crate::outbox::{Operator, Relay};
 use crate::sinks::cache::PageCache;
 
 /// Serves until a signal or a failure. The exit code is 0 only for a clean stop that was asked for.
 pub(super) fn run(
-    data: &Path,
+    settings: &Settings,
     args: &ServeArgs,
     on_signals: &dyn Fn(&Handle) -> Result<(), BoxError>,
 ) -> Result<u8, CliError> {
+    if args.print_config {
+        let mut out = Output::new();
+        for line in settings.print().lines() {
+            out.line(line)?;
+        }
+        out.flush()?;
+        return Ok(exit::OK);
+    }
     let seed = args.seed.as_deref().map(|path| Source::open(path, None)).transpose().map_err(CliError::Failed)?;
-    let cdn = settings::cdn(&args.cdn).map_err(CliError::Usage)?;
-    let dir = DataDir::create(data).map_err(CliError::Failed)?;
-    let app = App::new(&dir);
+    let cdn = settings.cdn()?;
+    let options = settings.engine()?;
+    let dir = DataDir::create(&settings.data).map_err(CliError::Failed)?;
+    let app = App::new(&dir, settings);
     let cache = app.pages()?;
-    let mut manager = Manager::new(ManagerOptions::default());
-    let delivery = Delivery::new(&app, cache.clone(), cdn)?;
+    let mut manager = Manager::new(settings.manager());
+    let delivery = Delivery::new(&app, cache.clone(), cdn, settings.relay())?;
     let site = site(&app, cache, delivery.relay(), manager.handle());
-    let engine = Arc::new(site.serve_on(EngineOptions { addr: args.addr, ..EngineOptions::default() }));
+    let engine = Arc::new(site.serve_on(options));
     register(&mut manager, &app, delivery, engine.clone()).map_err(failed)?;
     on_signals(&manager.handle()).map_err(failed)?;
 
@@ -52,7 +62,7 @@ pub(super) fn run(
     }
     if let Some(addr) = engine.local_addr() {
         // Whoever started this may have closed stdout; that is no reason not to serve.
-        let _ = announce(addr, data);
+        let _ = announce(addr, &settings.data);
     }
     let cause = manager.wait();
     let outcome = manager.stop(cause.to_string());
