@@ -75,6 +75,11 @@ impl Framing {
         self.at == At::Head && (self.head.lines > 0 || !self.line.is_empty())
     }
 
+    /// Whether not even the first line of a head is complete.
+    pub(super) fn in_first_line(&self) -> bool {
+        self.at == At::Head && self.head.lines == 0
+    }
+
     /// Whether all that has arrived belongs to requests that were asked for, and they are complete.
     pub(super) fn at_rest(&self) -> bool {
         self.at == At::Head && !self.in_head() && self.verdicts.is_empty()
