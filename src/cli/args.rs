@@ -47,6 +47,10 @@ pub enum Command {
     /// Look at the handlers
     #[command(after_long_help = help::with_exit_codes(help::HANDLER))]
     Handler(HandlersArgs),
+    /// Say who may write and who may operate
+    #[cfg(feature = "server")]
+    #[command(after_long_help = help::with_exit_codes(help::TOKENS))]
+    Tokens(TokensArgs),
 }
 
 /// How to serve.
@@ -62,6 +66,47 @@ pub struct ServeArgs {
     /// The settings
     #[command(flatten)]
     pub settings: ServeFlags,
+}
+
+/// What to do with the named tokens.
+#[cfg(feature = "server")]
+#[derive(Debug, Args)]
+pub struct TokensArgs {
+    /// What to do
+    #[command(subcommand)]
+    pub command: TokensCommand,
+}
+
+/// What to do with the named tokens.
+#[cfg(feature = "server")]
+#[derive(Debug, Subcommand)]
+#[non_exhaustive]
+pub enum TokensCommand {
+    /// Make a token and print it, this once
+    Add(TokenArgs),
+    /// The names and roles
+    List,
+    /// Refuse a token from now on
+    Remove(NameArgs),
+}
+
+/// Which token to make.
+#[cfg(feature = "server")]
+#[derive(Debug, Args)]
+pub struct TokenArgs {
+    /// Its name: letters, digits, and . _ -
+    pub name: String,
+    /// What it allows
+    #[arg(long, value_enum, default_value_t = settings::TokenRole::Write, value_name = "ROLE")]
+    pub role: settings::TokenRole,
+}
+
+/// Which token.
+#[cfg(feature = "server")]
+#[derive(Debug, Args)]
+pub struct NameArgs {
+    /// Its name
+    pub name: String,
 }
 
 /// What to import.

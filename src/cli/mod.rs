@@ -1,5 +1,7 @@
 //! The command line: settings are read and checked here, before any work; each command has a module of its own.
 
+#[cfg(feature = "server")]
+mod access;
 mod app;
 mod args;
 mod dates;
@@ -22,20 +24,22 @@ mod search;
 #[cfg(feature = "server")]
 mod serve;
 mod settings;
+#[cfg(feature = "server")]
+mod tokens;
 
 use crate::lifecycle::{BoxError, Handle};
 use error::CliError;
 
-#[cfg(feature = "server")]
-pub use args::ServeArgs;
 pub use args::{
     Cli, Command, DiscardArgs, HandlerArgs, HandlerCommand, HandlersArgs, ImportArgs, ListArgs, OutboxArgs,
     OutboxCommand, ReplayArgs, SearchArgs, ShapeArgs, ShowArgs,
 };
-pub use log_line::LogLine;
 #[cfg(feature = "server")]
-pub use settings::ServeFlags;
+pub use args::{NameArgs, ServeArgs, TokenArgs, TokensArgs, TokensCommand};
+pub use log_line::LogLine;
 pub use settings::{DeliverFlags, ListState, LogFormat, LogLevel, Secret, Settings, SettingsError, SharedFlags};
+#[cfg(feature = "server")]
+pub use settings::{ServeFlags, TokenRole};
 
 /// Runs the command and returns its exit code, one of [`exit`]. `on_signals` is called by a command that stops in order:
 /// it makes the process's signals drive the handle.
@@ -49,6 +53,8 @@ pub fn run(cli: &Cli, settings: &Settings, on_signals: &dyn Fn(&Handle) -> Resul
         Command::Search(args) => search::run(settings, args),
         Command::Outbox(args) => outbox::run(data, args),
         Command::Handler(args) => handler::run(data, args),
+        #[cfg(feature = "server")]
+        Command::Tokens(args) => tokens::run(data, args),
     };
     match done {
         Ok(code) => code,

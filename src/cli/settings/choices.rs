@@ -2,6 +2,8 @@
 
 use clap::ValueEnum;
 
+#[cfg(feature = "server")]
+use crate::http::access::Role;
 use crate::outbox::ExceptionState;
 
 /// How much is logged.
@@ -46,6 +48,38 @@ pub enum LogFormat {
     Journal,
     /// One JSON object a line.
     Json,
+}
+
+/// What a named token allows.
+#[cfg(feature = "server")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[non_exhaustive]
+pub enum TokenRole {
+    /// Write articles, and see drafts.
+    Write,
+    /// Everything, with operating the program.
+    Admin,
+}
+
+#[cfg(feature = "server")]
+impl TokenRole {
+    /// In words.
+    pub(in crate::cli) fn allows(self) -> &'static str {
+        match self {
+            Self::Write => "write articles and see drafts",
+            Self::Admin => "write and operate",
+        }
+    }
+}
+
+#[cfg(feature = "server")]
+impl From<TokenRole> for Role {
+    fn from(role: TokenRole) -> Self {
+        match role {
+            TokenRole::Write => Self::Write,
+            TokenRole::Admin => Self::Admin,
+        }
+    }
 }
 
 /// The name of a collection of files.

@@ -20,6 +20,12 @@ impl DataDir {
         Ok(Self { root: root.to_owned() })
     }
 
+    /// The folder as it is.
+    #[cfg(feature = "server")]
+    pub(crate) fn at(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
     /// The folder of a database that must exist already.
     ///
     /// # Errors
@@ -49,5 +55,17 @@ impl DataDir {
     /// Rendered pages.
     pub(crate) fn cache(&self) -> PathBuf {
         self.root.join("cache")
+    }
+
+    /// The administrator's token, if it was made here.
+    #[cfg(feature = "server")]
+    pub(crate) fn admin_token(&self) -> PathBuf {
+        self.root.join("admin.token")
+    }
+
+    /// The named tokens.
+    #[cfg(feature = "server")]
+    pub(crate) fn tokens(&self) -> PathBuf {
+        self.root.join("tokens.json")
     }
 }

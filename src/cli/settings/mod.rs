@@ -15,6 +15,8 @@ mod tests;
 mod uses;
 mod value;
 
+#[cfg(feature = "server")]
+pub use choices::TokenRole;
 pub(super) use choices::collection;
 pub use choices::{ListState, LogFormat, LogLevel};
 pub(super) use data_dir::DataDir;

@@ -78,18 +78,9 @@ impl Settings {
         ManagerOptions { stop_timeout: self.stop_timeout, stop_budget: self.stop_budget, ..ManagerOptions::default() }
     }
 
-    /// Only this machine may reach a server without access control.
-    ///
-    /// # Errors
-    /// The address is no loopback one.
     #[cfg(feature = "server")]
-    pub(in crate::cli) fn engine(&self) -> Result<EngineOptions, SettingsError> {
-        if !self.addr.ip().is_loopback() {
-            return Err(SettingsError::new(
-                "--addr: only loopback addresses are served, such as 127.0.0.1: there is no access control",
-            ));
-        }
-        Ok(EngineOptions {
+    pub(in crate::cli) fn engine(&self) -> EngineOptions {
+        EngineOptions {
             addr: self.addr,
             handler_threads: self.threads.len(),
             queue_bound: self.request_queue.len(),
@@ -102,6 +93,6 @@ impl Settings {
             write_deadline: self.write_deadline,
             max_body: self.max_body.in_memory(),
             max_body_total: self.max_bodies.in_memory(),
-        })
+        }
     }
 }

@@ -226,7 +226,9 @@ impl Stream {
         if !self.conn.awaits_request() {
             return false;
         }
-        let Some(refusal) = refused::refusal(written, self.conn.framing.borrow().in_first_line()) else { return false };
+        let Some(refusal) = refused::refusal(written, self.conn.framing.borrow().first_line_bytes()) else {
+            return false;
+        };
         let status = refusal.status.as_u16();
         log::info!("request status={status} peer={} refused={:?}", self.conn.peer, refusal.message);
         self.hub.counters.refused();

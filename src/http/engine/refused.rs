@@ -8,14 +8,16 @@ use std::time::SystemTime;
 use hyper::StatusCode;
 use hyper::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
 
+use super::options::HEAD_BYTES_MAX;
 use super::{Refusal, Response};
 
-/// What hyper's answer says; `None` if it is none that is known here. What was too large `in_first_line` is the address.
-pub(super) fn refusal(written: &[u8], in_first_line: bool) -> Option<Refusal> {
+/// What hyper's answer says; `None` if it is none that is known here. In a head that is too large,
+/// the address is to blame if the first line is this long.
+pub(super) fn refusal(written: &[u8], first_line: usize) -> Option<Refusal> {
     let status = written.strip_prefix(b"HTTP/1.1 ").or_else(|| written.strip_prefix(b"HTTP/1.0 "))?.get(..3)?;
     let status = StatusCode::from_bytes(status).ok().filter(StatusCode::is_client_error)?;
     let status = match status {
-        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE if in_first_line => StatusCode::URI_TOO_LONG,
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE if first_line > HEAD_BYTES_MAX / 2 => StatusCode::URI_TOO_LONG,
         status => status,
     };
     let message = match status {
@@ -58,9 +60,9 @@ mod tests {
 
     #[test]
     fn only_a_refusal_is_taken_for_one() {
-        let of = |text: &str| refusal(text.as_bytes(), false).map(|refusal| refusal.status.as_u16());
+        let of = |text: &str| refusal(text.as_bytes(), 100).map(|refusal| refusal.status.as_u16());
         assert_eq!(of("HTTP/1.1 431 Request Header Fields Too Large\r\n"), Some(431));
-        let long = refusal(b"HTTP/1.1 431 Request Header Fields Too Large\r\n", true);
+        let long = refusal(b"HTTP/1.1 431 Request Header Fields Too Large\r\n", 40_000);
         assert_eq!(long.map(|refusal| refusal.status), Some(StatusCode::URI_TOO_LONG));
         assert_eq!(of("HTTP/1.0 400 Bad Request\r\n"), Some(400));
         for text in ["HTTP/1.1 100 Continue\r\n", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 4", "<html>", ""] {
