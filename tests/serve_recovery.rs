@@ -166,6 +166,7 @@ fn case_c59_a_full_disk_refuses_writes_half_writes_nothing_and_heals() {
     // Files may grow to so many KiB; what is beyond fails as on a full disk.
     let mut limited = Command::new("bash");
     limited
+        .env("VAYU_ADMIN_TOKEN", TOKEN)
         .args(["-c", "trap '' XFSZ; ulimit -S -f 1500; exec \"$0\" --data \"$1\" serve --addr 127.0.0.1:0"])
         .args([Path::new(env!("CARGO_BIN_EXE_vayu-articles")), &place.data()]);
     let server = Server::start(&place, limited);
