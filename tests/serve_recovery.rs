@@ -201,6 +201,34 @@ fn case_c59_a_full_disk_refuses_writes_half_writes_nothing_and_heals() {
 }
 
 #[test]
+fn case_c22_a_key_outlives_kill_9_and_a_restart() {
+    let place = Place::new();
+    let body = json!({"title": "Once", "content": "x"}).to_string();
+    let post = |server: &Server, key: &str| {
+        let request = place.agent.post(format!("{}/api/v1/articles", server.url));
+        let request = request.header("authorization", format!("Bearer {TOKEN}")).header("idempotency-key", key);
+        let mut answer = request.send(&body).unwrap();
+        let header = |name: &str| answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+        let (tag, location) = (header("etag"), header("location"));
+        (answer.status().as_u16(), tag, location, answer.body_mut().read_to_string().unwrap())
+    };
+    let mut server = place.serve(&[]);
+    let first = post(&server, "k");
+    assert_eq!(first.0, 201, "{}", first.3);
+    server.signal("KILL");
+    server.wait();
+    let server = place.serve(&[]);
+    assert_eq!(post(&server, "k"), first);
+    place.stop(server);
+    let server = place.serve(&[]);
+    assert_eq!(post(&server, "k"), first);
+    assert_ne!(post(&server, "k2"), first);
+    place.stop(server);
+    assert_eq!(place.count("SELECT count(*) FROM articles"), 2);
+    assert_eq!(place.count("SELECT count(*) FROM event_outbox"), 2);
+}
+
+#[test]
 fn a_restored_backup_is_served_searched_and_delivered_as_it_is() {
     let place = Place::new();
     let server = place.serve(&[]);

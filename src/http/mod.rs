@@ -18,6 +18,7 @@ mod api;
 mod conditional;
 pub mod engine;
 mod health;
+mod idempotency;
 mod pages;
 mod problem;
 mod request;

@@ -143,6 +143,7 @@ fn article_status(error: &ArticleError) -> StatusCode {
         ArticleError::SlugTaken { .. } | ArticleError::IdTaken { .. } => StatusCode::CONFLICT,
         ArticleError::NotFound { .. } => StatusCode::NOT_FOUND,
         ArticleError::Stale { .. } => StatusCode::PRECONDITION_FAILED,
+        ArticleError::KeyReused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         ArticleError::TooMany { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         ArticleError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         ArticleError::Event(InsertError::Invalid { .. }) => StatusCode::UNPROCESSABLE_ENTITY,

@@ -43,6 +43,7 @@ pub(super) enum Guard {
 /// A request that was let in.
 pub(super) struct Call<'a> {
     pub(super) parts: &'a Parts,
+    pub(super) route: &'static Route,
     pub(super) request: &'a Request,
     /// What the segments in braces are, in their order, decoded.
     pub(super) segments: Vec<&'a str>,

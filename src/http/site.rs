@@ -79,6 +79,7 @@ impl Site {
             correlation_id: Some(correlation.clone()),
             causation_id: None,
             deadline: Some(request.deadline),
+            key: None,
         };
         let mut caller = None;
         let response = self.route(request, &context, &mut caller).unwrap_or_else(Response::from);
@@ -113,7 +114,7 @@ impl Site {
         let (route, segments) = route::find(method(request), &path)?;
         let caller = self.let_in(request, route.guard)?;
         *name = caller.as_ref().map(|caller| Arc::clone(&caller.name));
-        (route.answer)(&Call { parts: &self.parts, request, segments, caller, context })
+        (route.answer)(&Call { parts: &self.parts, route, request, segments, caller, context })
     }
 
     /// The one place where a request of the API is let in or turned away.

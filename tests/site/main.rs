@@ -8,4 +8,5 @@ mod article_support;
 mod harness;
 mod hostile;
 mod pages;
+mod retries;
 mod storm;
