@@ -26,6 +26,7 @@ mod route;
 mod site;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod view;
 
 pub use access::{Access, Caller, Role};
