@@ -18,6 +18,7 @@ mod api;
 mod conditional;
 pub mod engine;
 mod health;
+mod idempotency;
 mod pages;
 mod problem;
 mod request;
@@ -25,6 +26,7 @@ mod route;
 mod site;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod view;
 
 pub use access::{Access, Caller, Role};

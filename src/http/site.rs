@@ -14,6 +14,7 @@ use super::pages::Pages;
 use super::problem::{self, Problem};
 use super::request::{Query, segments};
 use super::route::{self, Call, Guard};
+use crate::outbox::Operator;
 use crate::service::{ArticleService, WriteContext};
 use crate::sinks::cache::PageCache;
 use crate::sinks::encode_segment;
@@ -51,6 +52,7 @@ pub struct Site {
 pub(super) struct Parts {
     pub(super) articles: ArticleService,
     pub(super) search: Arc<SearchIndex>,
+    pub(super) operator: Operator,
     pub(super) access: Access,
     pub(super) health: Box<dyn Fn() -> Health + Send + Sync>,
     pages: Pages,
@@ -61,7 +63,8 @@ impl Site {
     pub fn new(parts: SiteParts) -> Self {
         let SiteParts { articles, search, cache, renderer, access, health } = parts;
         let pages = Pages::new(articles.clone(), Arc::clone(&search), cache, renderer);
-        Self { parts: Arc::new(Parts { articles, search, access, health, pages }) }
+        let operator = Operator::new(articles.repository().database());
+        Self { parts: Arc::new(Parts { articles, search, operator, access, health, pages }) }
     }
 
     /// A server for this site, to be started as a service.
@@ -79,6 +82,7 @@ impl Site {
             correlation_id: Some(correlation.clone()),
             causation_id: None,
             deadline: Some(request.deadline),
+            key: None,
         };
         let mut caller = None;
         let response = self.route(request, &context, &mut caller).unwrap_or_else(Response::from);
@@ -113,7 +117,7 @@ impl Site {
         let (route, segments) = route::find(method(request), &path)?;
         let caller = self.let_in(request, route.guard)?;
         *name = caller.as_ref().map(|caller| Arc::clone(&caller.name));
-        (route.answer)(&Call { parts: &self.parts, request, segments, caller, context })
+        (route.answer)(&Call { parts: &self.parts, route, request, segments, caller, context })
     }
 
     /// The one place where a request of the API is let in or turned away.

@@ -56,9 +56,13 @@ impl Answer {
 
 impl TestSite {
     pub fn new() -> Self {
+        Self::with(Options::default(), EngineOptions::default())
+    }
+
+    pub fn with(storage: Options, engine: EngineOptions) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let components = [outbox::COMPONENT, article::COMPONENT];
-        let database = Database::open(folder.path().join("articles.db"), &components, Options::default()).unwrap();
+        let database = Database::open(folder.path().join("articles.db"), &components, storage).unwrap();
         let repository = ArticleRepository::new(database.clone());
         let source = Arc::new(repository.clone());
         let search = SearchIndex::new(folder.path().join("search.db"), source.clone(), SearchOptions::default());
@@ -80,7 +84,7 @@ impl TestSite {
             health: Box::new(|| Health { ready: true, services: Vec::new(), lanes: Vec::new(), backlog_error: None }),
         });
         let addr = "127.0.0.1:0".parse().unwrap();
-        let engine = site.serve_on(EngineOptions { addr, ..EngineOptions::default() });
+        let engine = site.serve_on(EngineOptions { addr, ..engine });
         engine.start(&StartContext::standalone("http", LONG)).unwrap();
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)

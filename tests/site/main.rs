@@ -8,4 +8,6 @@ mod article_support;
 mod harness;
 mod hostile;
 mod pages;
+mod pressure;
+mod retries;
 mod storm;
