@@ -68,7 +68,7 @@ pub struct CdnArgs {
     /// Purge changed pages at this HTTP endpoint
     #[arg(long = "cdn", env = "VAYU_CDN", value_name = "URL", requires = "site")]
     pub endpoint: Option<String>,
-    /// Address of the site as its readers see it, for the URLs to purge
+    /// Address of the site as its readers see it, for the feed, the site map and the URLs to purge
     #[arg(long, env = "VAYU_SITE", value_name = "URL")]
     pub site: Option<String>,
     /// Bearer token for the endpoint; better in the environment, where others cannot list it

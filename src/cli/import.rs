@@ -52,7 +52,7 @@ pub(super) fn run(data: &Path, args: &ImportArgs) -> Result<u8, CliError> {
     let source = Source::open(&args.path, args.name.as_deref()).map_err(CliError::Failed)?;
     let cdn = settings::cdn(&args.cdn).map_err(CliError::Usage)?;
     let dir = DataDir::create(data).map_err(CliError::Failed)?;
-    let app = App::open(&dir)?;
+    let app = App::open(&dir)?.at_site(args.cdn.site.as_deref());
     let imported = import(&app, &source).and_then(|report| Ok((report, deliver(&app, cdn)?)));
     app.close()?;
     let (report, undelivered) = imported?;

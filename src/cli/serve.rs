@@ -28,7 +28,7 @@ pub(super) fn run(
     let seed = args.seed.as_deref().map(|path| Source::open(path, None)).transpose().map_err(CliError::Failed)?;
     let cdn = settings::cdn(&args.cdn).map_err(CliError::Usage)?;
     let dir = DataDir::create(data).map_err(CliError::Failed)?;
-    let app = App::new(&dir);
+    let app = App::new(&dir).at_site(args.cdn.site.as_deref());
     let cache = app.pages()?;
     let mut manager = Manager::new(ManagerOptions::default());
     let delivery = Delivery::new(&app, cache.clone(), cdn)?;

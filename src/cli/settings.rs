@@ -95,8 +95,12 @@ impl fmt::Debug for Secret {
 /// # Errors
 /// A sentence for the user: a URL cannot work.
 pub(super) fn cdn(args: &CdnArgs) -> Result<Option<CdnPurge>, String> {
+    if let Some(site) = &args.site {
+        check_site(site)?;
+    }
     let (Some(endpoint), Some(site)) = (&args.endpoint, &args.site) else { return Ok(None) };
     let mut options = CdnOptions::new(endpoint, site);
+    options.further_paths = ["/feed.xml", "/sitemap.xml"].map(str::to_owned).to_vec();
     options.token = args.token.as_ref().map(|token| token.0.clone());
     CdnPurge::new(options, SystemClock::shared()).map(Some).map_err(|error| {
         let option = match error.field {
@@ -107,6 +111,16 @@ pub(super) fn cdn(args: &CdnArgs) -> Result<Option<CdnPurge>, String> {
         };
         format!("{option} {}", error.reason)
     })
+}
+
+/// # Errors
+/// A sentence for the user: pages cannot have such addresses.
+fn check_site(url: &str) -> Result<(), String> {
+    let uri = url.parse::<ureq::http::Uri>().ok();
+    let known = uri.is_some_and(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some() && uri.query().is_none()
+    });
+    if known { Ok(()) } else { Err("--site must be an http or https URL with a host and no query".to_owned()) }
 }
 
 /// Which exceptions `outbox list` shows.

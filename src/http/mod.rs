@@ -16,6 +16,7 @@
 mod api;
 mod conditional;
 pub mod engine;
+mod feeds;
 mod health;
 mod origin;
 mod pages;

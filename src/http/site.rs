@@ -142,7 +142,7 @@ impl Site {
         let known = matches!(
             path,
             [""] | ["articles", _] | ["tags", _] | ["articles" | "tags", _, ""] | ["search"] | ["assets", _]
-        );
+        ) || is_for_programs(path);
         if known {
             only_get(request)?;
         }
@@ -153,9 +153,29 @@ impl Site {
             ["articles" | "tags", name, ""] if !name.is_empty() => Ok(without_slash(path[0], name, request)),
             ["search"] => pages.search(&query()?),
             ["assets", name] => pages.asset(name, &request.headers),
+            ["feed.xml"] => pages.feed(&request.headers),
+            ["sitemap.xml"] => pages.sitemap(&request.headers),
+            ["robots.txt"] => Ok(pages.robots()),
+            [name] => match sitemap_number(name) {
+                Some(number) => pages.sitemap_part(number, &request.headers),
+                None => Ok(pages.not_found()),
+            },
             _ => Ok(pages.not_found()),
         }
     }
+}
+
+/// Besides the pages.
+fn is_for_programs(path: &[&str]) -> bool {
+    let [name] = path else { return false };
+    matches!(*name, "feed.xml" | "sitemap.xml" | "robots.txt") || sitemap_number(name).is_some()
+}
+
+/// The number in `sitemap-1.xml`, written without leading zeros.
+fn sitemap_number(name: &str) -> Option<u32> {
+    let digits = name.strip_prefix("sitemap-")?.strip_suffix(".xml")?;
+    let number = digits.parse().ok().filter(|number| *number > 0)?;
+    (digits == u32::to_string(&number)).then_some(number)
 }
 
 impl std::fmt::Debug for Site {
