@@ -28,7 +28,8 @@ pub use input::{ArticlePatch, Expected, NewArticle};
 pub use model::{Article, ArticleEvent, CREATED, DELETED, Kind, Previous, Status, UPDATED};
 pub use mutation::{Mutation, PreparedMutation};
 pub use repository::{
-    ArticleAddress, ArticleRepository, ArticleStamp, ArticleSummary, ListQuery, Page, RepositoryError, SiteVersion, TagCount,
+    ArticleAddress, ArticleRepository, ArticleStamp, ArticleSummary, ListQuery, Page, RepositoryError, SiteVersion,
+    TagCount,
 };
 pub use slug::{MAX_SLUG_CHARS, slug_from_title};
 pub use tags::{MAX_TAG_CHARS, MAX_TAGS, tag_key};

@@ -28,22 +28,47 @@ const XML: HeaderValue = HeaderValue::from_static("application/xml; charset=utf-
 /// Readers' pages may be indexed; what answers to questions, and what is not for readers, need not.
 const ROBOTS: &str = "User-agent: *\nDisallow: /admin\nDisallow: /api/\nDisallow: /search\n";
 
+/// Whether there may be something at this path.
+pub(super) fn is_known(path: &[&str]) -> bool {
+    let [name] = path else { return false };
+    matches!(*name, "feed.xml" | "sitemap.xml" | "robots.txt") || sitemap_number(name).is_some()
+}
+
+/// The number in `sitemap-1.xml`, written without leading zeros.
+fn sitemap_number(name: &str) -> Option<u32> {
+    let digits = name.strip_prefix("sitemap-")?.strip_suffix(".xml")?;
+    let number = digits.parse().ok().filter(|number| *number > 0)?;
+    (digits == u32::to_string(&number)).then_some(number)
+}
+
 impl Pages {
+    /// What stands at the root of the site under this name.
+    pub(super) fn for_programs(&self, name: &str, headers: &HeaderMap) -> Answer {
+        match (name, sitemap_number(name)) {
+            ("feed.xml", _) => self.feed(headers),
+            ("sitemap.xml", _) => self.sitemap(headers),
+            ("robots.txt", _) => Ok(self.robots()),
+            (_, Some(number)) => self.sitemap_part(number, headers),
+            (_, None) => Ok(self.not_found()),
+        }
+    }
+
     /// The newest posts.
-    pub(super) fn feed(&self, headers: &HeaderMap) -> Answer {
+    fn feed(&self, headers: &HeaderMap) -> Answer {
         let response = self.listing("feed", 1, headers, || {
             let list = ListQuery { limit: FEED_ENTRIES, kind: Some(Kind::Post), ..ListQuery::default() };
             let page = self.articles().list(&list)?;
             let openings = self.openings(&page, FEED_CHARS + 1)?;
             let entry = |(article, opening)| FeedEntry { article, opening, whole: is_whole(opening) };
-            let entries: Vec<FeedEntry<'_>> = page.items.iter().zip(openings.iter().map(String::as_str)).map(entry).collect();
+            let entries: Vec<FeedEntry<'_>> =
+                page.items.iter().zip(openings.iter().map(String::as_str)).map(entry).collect();
             Ok(Some(self.renderer().feed(&entries)))
         })?;
         Ok(response.header(CONTENT_TYPE, ATOM))
     }
 
     /// The site map: all addresses, or the list of the files that hold them.
-    pub(super) fn sitemap(&self, headers: &HeaderMap) -> Answer {
+    fn sitemap(&self, headers: &HeaderMap) -> Answer {
         self.map_file(headers, "sitemap", || {
             let parts = self.parts()?;
             let files = parts.files(ADDRESSES_PER_FILE);
@@ -52,14 +77,14 @@ impl Pages {
     }
 
     /// One of the files that the site map lists, from 1.
-    pub(super) fn sitemap_part(&self, number: u32, headers: &HeaderMap) -> Answer {
+    fn sitemap_part(&self, number: u32, headers: &HeaderMap) -> Answer {
         self.map_file(headers, &format!("sitemap-{number}"), || {
             self.addresses(&self.parts()?, number, ADDRESSES_PER_FILE)
         })
     }
 
     /// What crawlers may look at.
-    pub(super) fn robots(&self) -> Response {
+    fn robots(&self) -> Response {
         let mut text = ROBOTS.to_owned();
         if let Some(base) = self.base_url() {
             text = format!("{text}Sitemap: {base}/sitemap.xml\n");
@@ -114,7 +139,8 @@ impl Pages {
         let (from, to) = window(skip, per_file, 0, front);
         let mut paths: Vec<(String, Option<i64>)> =
             parts.front[from as usize..to as usize].iter().map(|path| (path.clone(), None)).collect();
-        for (kind, before, count) in [(Kind::Post, front, posts), (Kind::Page, front.saturating_add(posts), parts.pages)]
+        for (kind, before, count) in
+            [(Kind::Post, front, posts), (Kind::Page, front.saturating_add(posts), parts.pages)]
         {
             let (from, to) = window(skip, per_file, before, count);
             self.push_articles(&mut paths, kind, from, to - from)?;

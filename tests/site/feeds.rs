@@ -1,6 +1,7 @@
 //! What programs read: feed, site map, robots.txt; and that the pages are valid.
 
 use serde_json::json;
+use vayu_articles::article::{ArticleRepository, Kind};
 
 use crate::harness::TestSite;
 use crate::markup::{assert_page, assert_xml, texts};
@@ -51,7 +52,10 @@ fn a_list_shows_how_each_text_begins_and_a_search_marks_its_hits() {
     site.drain();
     for path in ["/", "/tags/x"] {
         let page = site.get(path).body;
-        assert!(page.contains("<p class=\"snippet\">Opening words &amp; more, with raw HTML and code &lt;x&gt;."), "{page}");
+        assert!(
+            page.contains("<p class=\"snippet\">Opening words &amp; more, with raw HTML and code &lt;x&gt;."),
+            "{page}"
+        );
     }
     let page = site.get("/").body;
     let excerpt = texts(&page, "p").into_iter().find(|text| text.contains("heron")).unwrap();
@@ -129,7 +133,8 @@ fn the_site_map_lists_what_readers_may_see_under_the_address_they_use() {
     let mut found = texts(&answer.body, "loc");
     let mut expected: Vec<String> = (0..30).map(|n| format!("{base}/articles/post-{n}")).collect();
     expected.extend(["/", "/articles/standing", "/tags/r%20%26%20d"].map(|path| format!("{base}{path}")));
-    (found.sort_unstable(), expected.sort_unstable());
+    found.sort_unstable();
+    expected.sort_unstable();
     assert_eq!(found, expected);
     assert_eq!(texts(&answer.body, "lastmod").len(), 31);
     // The same cached file under another name of this server, for that client alone.
@@ -159,4 +164,29 @@ fn a_site_that_knows_its_address_says_it_whatever_the_request_calls_it() {
     assert!(feed.contains("<id>https://example.org/feed.xml</id>"));
     assert!(feed.contains("xml:base=\"https://example.org/articles/a\""));
     assert!(site.get("/robots.txt").body.contains("Sitemap: https://example.org/sitemap.xml\n"));
+}
+
+#[test]
+fn addresses_are_read_page_by_page_each_once_wherever_the_reading_begins() {
+    let site = TestSite::new();
+    for n in 0..20 {
+        // Some of one moment, so that the id decides.
+        let at = format!("2026-01-{:02}T00:00:00Z", 1 + n / 3);
+        site.post(json!({"title": format!("Post {n}"), "content": "x", "created_at": at}));
+    }
+    let articles = ArticleRepository::new(site.database.clone());
+    let all = articles.addresses(Kind::Post, None, 0, 100).unwrap();
+    assert_eq!(all.len(), 20);
+    for skip in [0, 1, 5, 19, 20, 21] {
+        let mut walked = Vec::new();
+        loop {
+            let found = articles.addresses(Kind::Post, walked.last(), skip, 7).unwrap();
+            let ends = found.len() < 7;
+            walked.extend(found);
+            if ends {
+                break;
+            }
+        }
+        assert_eq!(walked, all[(skip as usize).min(20)..], "skip {skip}");
+    }
 }

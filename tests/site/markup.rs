@@ -7,7 +7,20 @@ use std::collections::{BTreeMap, BTreeSet};
 const VOID: [&str; 8] = ["meta", "link", "input", "img", "br", "hr", "col", "wbr"];
 /// What a paragraph may not hold.
 const BLOCKS: [&str; 14] = [
-    "p", "div", "ul", "ol", "table", "section", "article", "header", "footer", "nav", "main", "form", "pre", "blockquote",
+    "p",
+    "div",
+    "ul",
+    "ol",
+    "table",
+    "section",
+    "article",
+    "header",
+    "footer",
+    "nav",
+    "main",
+    "form",
+    "pre",
+    "blockquote",
 ];
 
 /// One start tag.

@@ -136,10 +136,7 @@ mod tests {
 
     #[test]
     fn an_id_that_is_no_uuid_gets_one_and_always_the_same() {
-        assert_eq!(
-            entry_id("0199A3B2-7c0f-7000-8000-000000000000"),
-            "urn:uuid:0199a3b2-7c0f-7000-8000-000000000000"
-        );
+        assert_eq!(entry_id("0199A3B2-7c0f-7000-8000-000000000000"), "urn:uuid:0199a3b2-7c0f-7000-8000-000000000000");
         let made = entry_id("post_17");
         assert_eq!(made, entry_id("post_17"));
         assert_ne!(made, entry_id("post_18"));
