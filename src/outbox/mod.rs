@@ -64,6 +64,7 @@ mod policy;
 mod relay;
 mod retention;
 mod sql;
+mod standing;
 
 pub use dispatch::{DispatchError, DispatchFn, EventFilter, Handler, LaneStart, OnDeadLetter, StartAt};
 pub(crate) use event::insert_serialized;
