@@ -17,6 +17,7 @@ pub mod access;
 mod api;
 mod conditional;
 pub mod engine;
+mod feeds;
 mod health;
 mod idempotency;
 mod pages;
