@@ -57,6 +57,7 @@ mod handler_fn;
 mod history;
 mod housekeeping;
 mod lane;
+mod ledger;
 mod log;
 mod operator;
 mod operator_error;
@@ -72,6 +73,10 @@ pub use event::{Event, InsertError, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, NewEvent,
 pub use handler_fn::HandlerFn;
 pub use history::HistoryEntry;
 pub use lane::{LaneState, LaneStatus};
+pub use ledger::{
+    COMPONENT as LEDGER_COMPONENT, Ledger, LedgerActError, LedgerEntry, LedgerError, LedgerOptions, LedgerOutcome,
+    LedgerQuery, LedgerSetupError, LedgerState,
+};
 pub use operator::{
     EventStory, ExceptionCounts, ExceptionInfo, ExceptionQuery, ExceptionState, LaneInfo, MAX_PAGE, MAX_REPLAYS,
     Operator, OutboxStats,
