@@ -198,7 +198,7 @@ fn read_dead(tx: &Transaction<'_>, event_id: &str, handler: &str) -> Result<Dead
     found.ok_or(LedgerActError::NotFound)
 }
 
-fn replay(
+pub(super) fn replay(
     tx: &Transaction<'_>,
     event_id: &str,
     handler: &str,
@@ -223,7 +223,13 @@ fn replay(
     Ok(())
 }
 
-fn discard(tx: &Transaction<'_>, event_id: &str, handler: &str, reason: &str, now: i64) -> Result<(), LedgerActError> {
+pub(super) fn discard(
+    tx: &Transaction<'_>,
+    event_id: &str,
+    handler: &str,
+    reason: &str,
+    now: i64,
+) -> Result<(), LedgerActError> {
     let dead = read_dead(tx, event_id, handler)?;
     if matches!(dead.state, LedgerState::Done | LedgerState::Discarded) {
         return Err(LedgerActError::WrongState(dead.state));
