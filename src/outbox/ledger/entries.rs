@@ -6,9 +6,9 @@ use rusqlite::{OptionalExtension, Row, Transaction};
 
 use super::stored::StoredEvent;
 use super::{Ledger, LedgerActError, LedgerError, sql};
-use crate::outbox::operator::{MAX_PAGE, MAX_REPLAYS};
 use crate::outbox::policy::millis;
 use crate::outbox::{Event, HistoryEntry, history};
+use crate::outbox::{MAX_PAGE, MAX_REPLAYS};
 use crate::storage::TransactError;
 
 /// Where an entry stands.
