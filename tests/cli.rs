@@ -27,7 +27,16 @@ const COMMANDS: &[&[&str]] = &[
 /// The program in an empty folder, without the settings of whoever runs the tests.
 fn program(dir: &TempDir) -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("vayu-articles"));
-    for name in ["VAYU_DATA", "VAYU_LOG", "VAYU_ADDR", "VAYU_CDN", "VAYU_SITE", "VAYU_CDN_TOKEN"] {
+    for name in [
+        "VAYU_DATA",
+        "VAYU_LOG",
+        "VAYU_ADDR",
+        "VAYU_CDN",
+        "VAYU_SITE",
+        "VAYU_CDN_TOKEN",
+        "VAYU_ADMIN_TOKEN",
+        "VAYU_TOKEN_FILE",
+    ] {
         command.env_remove(name);
     }
     command.current_dir(dir.path());

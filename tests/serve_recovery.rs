@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use vayu_articles::rusqlite::Connection;
 
+const TOKEN: &str = "the-token-of-these-tests";
 const LONG: Duration = Duration::from_secs(60);
 
 struct Place {
@@ -39,6 +40,7 @@ impl Place {
 
     fn program(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vayu-articles"));
+        command.env("VAYU_ADMIN_TOKEN", TOKEN);
         command.args(["--log", "info", "--data"]).arg(self.data()).stdin(Stdio::null());
         command
     }
@@ -57,7 +59,8 @@ impl Place {
     }
 
     fn send(&self, method: &str, url: &str, body: &str) -> (u16, String) {
-        let request = ureq::http::Request::builder().method(method).uri(url).body(body.to_owned()).unwrap();
+        let request = ureq::http::Request::builder().method(method).uri(url);
+        let request = request.header("authorization", format!("Bearer {TOKEN}")).body(body.to_owned()).unwrap();
         let mut answer = self.agent.run(request).unwrap();
         (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap())
     }

@@ -45,21 +45,78 @@ pub enum Command {
     /// Look at the handlers
     #[command(after_long_help = help::with_exit_codes(help::HANDLER))]
     Handler(HandlersArgs),
+    /// Say who may write and who may operate
+    #[cfg(feature = "server")]
+    #[command(after_long_help = help::with_exit_codes(help::TOKENS))]
+    Tokens(TokensArgs),
 }
 
 /// How to serve.
 #[cfg(feature = "server")]
 #[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// Address to listen on, a loopback one; port 0 takes a free port
-    #[arg(long, env = "VAYU_ADDR", default_value = "127.0.0.1:8080", value_name = "HOST:PORT", value_parser = settings::loopback)]
+    /// Address to listen on; port 0 takes a free port
+    #[arg(long, env = "VAYU_ADDR", default_value = "127.0.0.1:8080", value_name = "HOST:PORT", value_parser = settings::address)]
     pub addr: std::net::SocketAddr,
     /// Import this folder first if the database holds no article
     #[arg(long, value_name = "PATH")]
     pub seed: Option<PathBuf>,
+    /// Who may write and operate
+    #[command(flatten)]
+    pub access: AccessArgs,
     /// Where changed pages are purged
     #[command(flatten)]
     pub cdn: CdnArgs,
+}
+
+/// Who may write and operate.
+#[cfg(feature = "server")]
+#[derive(Debug, Args)]
+pub struct AccessArgs {
+    /// File that holds the administrator's token [default: VAYU_ADMIN_TOKEN, else admin.token in the data folder, made at the first start]
+    #[arg(long, env = "VAYU_TOKEN_FILE", value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+}
+
+/// What to do with the named tokens.
+#[cfg(feature = "server")]
+#[derive(Debug, Args)]
+pub struct TokensArgs {
+    /// What to do
+    #[command(subcommand)]
+    pub command: TokensCommand,
+}
+
+/// What to do with the named tokens.
+#[cfg(feature = "server")]
+#[derive(Debug, Subcommand)]
+#[non_exhaustive]
+pub enum TokensCommand {
+    /// Make a token and print it, this once
+    Add(TokenArgs),
+    /// The names and roles
+    List,
+    /// Refuse a token from now on
+    Remove(NameArgs),
+}
+
+/// Which token to make.
+#[cfg(feature = "server")]
+#[derive(Debug, Args)]
+pub struct TokenArgs {
+    /// Its name: letters, digits, and . _ -
+    pub name: String,
+    /// What it allows
+    #[arg(long, value_enum, default_value_t = settings::TokenRole::Write, value_name = "ROLE")]
+    pub role: settings::TokenRole,
+}
+
+/// Which token.
+#[cfg(feature = "server")]
+#[derive(Debug, Args)]
+pub struct NameArgs {
+    /// Its name
+    pub name: String,
 }
 
 /// Where changed pages are purged.

@@ -1,5 +1,7 @@
 //! The command line: settings are read and checked here, before any work; each command has a module of its own.
 
+#[cfg(feature = "server")]
+mod access;
 mod app;
 mod args;
 mod dates;
@@ -21,16 +23,20 @@ mod search;
 #[cfg(feature = "server")]
 mod serve;
 mod settings;
+#[cfg(feature = "server")]
+mod tokens;
 
 use crate::lifecycle::{BoxError, Handle};
 use error::CliError;
 
 #[cfg(feature = "server")]
-pub use args::ServeArgs;
+pub use args::{AccessArgs, NameArgs, ServeArgs, TokenArgs, TokensArgs, TokensCommand};
 pub use args::{
     CdnArgs, Cli, Command, DiscardArgs, HandlerArgs, HandlerCommand, HandlersArgs, ImportArgs, ListArgs, OutboxArgs,
     OutboxCommand, ReplayArgs, SearchArgs, ShapeArgs, ShowArgs,
 };
+#[cfg(feature = "server")]
+pub use settings::TokenRole;
 pub use settings::{ListState, LogLevel, Secret};
 
 /// Runs the command and returns its exit code, one of [`exit`]. `on_signals` is called by a command that stops in order:
@@ -44,6 +50,8 @@ pub fn run(cli: &Cli, on_signals: &dyn Fn(&Handle) -> Result<(), BoxError>) -> u
         Command::Search(args) => search::run(&cli.data, args),
         Command::Outbox(args) => outbox::run(&cli.data, args),
         Command::Handler(args) => handler::run(&cli.data, args),
+        #[cfg(feature = "server")]
+        Command::Tokens(args) => tokens::run(&cli.data, args),
     };
     match done {
         Ok(code) => code,

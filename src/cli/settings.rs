@@ -10,6 +10,8 @@ use clap::ValueEnum;
 
 use super::CdnArgs;
 use crate::clock::SystemClock;
+#[cfg(feature = "server")]
+use crate::http::access::Role;
 use crate::outbox::ExceptionState;
 use crate::sinks::cdn::{CdnOptions, CdnPurge};
 
@@ -45,22 +47,47 @@ impl LogLevel {
     }
 }
 
-/// An address to listen on. The server has no access control, so only this machine may reach it.
+/// An address to listen on.
 ///
 /// # Errors
 /// A sentence for the user.
 #[cfg(feature = "server")]
-pub(super) fn loopback(text: &str) -> Result<SocketAddr, String> {
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
-    let addr: SocketAddr = numeric
-        .as_deref()
-        .unwrap_or(text)
-        .parse()
-        .map_err(|_| "write an address and a port, such as 127.0.0.1:8080 or [::1]:8080".to_owned())?;
-    if !addr.ip().is_loopback() {
-        return Err("only loopback addresses are served, such as 127.0.0.1: there is no access control".to_owned());
+    let text = numeric.as_deref().unwrap_or(text);
+    text.parse().map_err(|_| "write an address and a port, such as 127.0.0.1:8080 or [::1]:8080".to_owned())
+}
+
+/// What a named token allows.
+#[cfg(feature = "server")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[non_exhaustive]
+pub enum TokenRole {
+    /// Write articles, and see drafts.
+    Write,
+    /// Everything, with operating the program.
+    Admin,
+}
+
+#[cfg(feature = "server")]
+impl TokenRole {
+    /// In words.
+    pub(super) fn allows(self) -> &'static str {
+        match self {
+            Self::Write => "write articles and see drafts",
+            Self::Admin => "write and operate",
+        }
     }
-    Ok(addr)
+}
+
+#[cfg(feature = "server")]
+impl From<TokenRole> for Role {
+    fn from(role: TokenRole) -> Self {
+        match role {
+            TokenRole::Write => Self::Write,
+            TokenRole::Admin => Self::Admin,
+        }
+    }
 }
 
 /// The name of a collection of files.
@@ -158,6 +185,12 @@ impl DataDir {
         Ok(Self { root: root.to_owned() })
     }
 
+    /// The folder as it is.
+    #[cfg(feature = "server")]
+    pub(crate) fn at(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
     /// The folder of a database that must exist already.
     ///
     /// # Errors
@@ -188,6 +221,18 @@ impl DataDir {
     pub(crate) fn cache(&self) -> PathBuf {
         self.root.join("cache")
     }
+
+    /// The administrator's token, if it was made here.
+    #[cfg(feature = "server")]
+    pub(crate) fn admin_token(&self) -> PathBuf {
+        self.root.join("admin.token")
+    }
+
+    /// The named tokens.
+    #[cfg(feature = "server")]
+    pub(crate) fn tokens(&self) -> PathBuf {
+        self.root.join("tokens.json")
+    }
 }
 
 #[cfg(test)]
@@ -209,17 +254,17 @@ mod tests {
 
     #[cfg(feature = "server")]
     #[test]
-    fn only_loopback_addresses_with_a_port_are_taken() {
+    fn an_address_has_numbers_and_a_port() {
         for (text, addr) in [
             ("127.0.0.1:0", "127.0.0.1:0"),
-            ("127.8.0.1:80", "127.8.0.1:80"),
+            ("0.0.0.0:80", "0.0.0.0:80"),
             ("localhost:8080", "127.0.0.1:8080"),
             ("[::1]:1", "[::1]:1"),
         ] {
-            assert_eq!(loopback(text).expect(text).to_string(), addr);
+            assert_eq!(address(text).expect(text).to_string(), addr);
         }
-        for text in ["0.0.0.0:80", "[::]:80", "192.168.1.1:80", "127.0.0.1", "localhost", "127.0.0.1:99999", ""] {
-            loopback(text).expect_err(text);
+        for text in ["127.0.0.1", "localhost", "127.0.0.1:99999", "example.org:80", ""] {
+            address(text).expect_err(text);
         }
     }
 }

@@ -13,19 +13,21 @@
 //! }
 //! ```
 
+pub mod access;
 mod api;
 mod conditional;
 pub mod engine;
 mod health;
-mod origin;
 mod pages;
 mod problem;
 mod request;
+mod route;
 mod site;
 #[cfg(test)]
 mod tests;
 mod view;
 
+pub use access::{Access, Caller, Role};
 pub use health::{Health, LaneBacklog, LaneHealth, ServiceHealth};
 pub use problem::Problem;
 pub use site::{Site, SiteParts};
