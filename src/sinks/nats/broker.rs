@@ -9,6 +9,7 @@ use async_nats::{Client, ConnectOptions, Event as ClientEvent, HeaderMap, Server
 use bytes::Bytes;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
+use tokio::sync::watch;
 
 use super::options::NatsOptions;
 use crate::outbox::DispatchError;
@@ -27,6 +28,8 @@ pub(crate) struct Broker {
     timeout: Duration,
     /// The last thing the server complained about without being asked: a permission, for example.
     complaint: Arc<Mutex<Option<String>>>,
+    /// How many connections there have been: what was asked on an earlier one may never be answered.
+    connects: watch::Receiver<u64>,
 }
 
 /// Why the broker did not do what it was asked.
@@ -49,14 +52,18 @@ impl Broker {
         let addresses = options.addresses().map_err(|error| Refusal::Down(error.to_string()))?;
         let complaint = Arc::new(Mutex::new(None));
         let heard = Arc::clone(&complaint);
+        let (connected, connects) = watch::channel(0);
         let mut connect = ConnectOptions::new()
             .name(name)
             .connection_timeout(options.connect_timeout)
             .request_timeout(Some(options.ack_timeout))
             .require_tls(options.tls_required)
             .event_callback(move |event| {
-                let heard = Arc::clone(&heard);
-                async move { listen(&heard, &event) }
+                if matches!(event, ClientEvent::Connected) {
+                    connected.send_modify(|count| *count += 1);
+                }
+                listen(&heard, &event);
+                std::future::ready(())
             });
         if !lasting {
             // One for each address, so that the first connection finds the server that lives.
@@ -80,7 +87,7 @@ impl Broker {
             Ok(Err(error)) => return Err(Refusal::Down(format!("no connection to the broker: {error}"))),
             Err(_) => return Err(Refusal::Down("no connection to the broker in time".to_owned())),
         };
-        Ok(Self { client, timeout: options.ack_timeout, complaint })
+        Ok(Self { client, timeout: options.ack_timeout, complaint, connects })
     }
 
     /// Sends and waits for the answer.
@@ -107,6 +114,11 @@ impl Broker {
                 })
             }
         }
+    }
+
+    /// Changes with every further connection of a lasting one.
+    pub(crate) fn connects(&self) -> watch::Receiver<u64> {
+        self.connects.clone()
     }
 
     /// Asks JetStream's API.
