@@ -3,6 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
+use rusqlite::OptionalExtension;
+
 use super::attempt::PROBE_DEPTH;
 use super::call::{self, Called};
 use super::take::{self, LaneRow};
@@ -52,7 +54,7 @@ impl Lane {
         let paused = self.is_paused();
         let position = self.progress.position();
         self.ahead.retain(|id, _| *id > position);
-        if self.progress.has_unwritten_rows() {
+        if self.progress.has_unwritten_rows() || self.may_precede_a_row() {
             self.settle(None)?;
         }
         if self.progress.rows_ahead() >= self.options.run_ahead {
@@ -100,6 +102,12 @@ impl Lane {
         }
         self.flush_if_due(Instant::now())?;
         Ok(worked)
+    }
+
+    /// After a rewind the lane comes once more to events before rows that are there already: what fails now goes first,
+    /// and is written before those rows are looked at.
+    fn may_precede_a_row(&self) -> bool {
+        self.progress.durable() < self.rows_until && self.progress.has_changes()
     }
 
     /// After exceptions: in the first snapshot the keys that have healed are still blocked, and with events coming all
@@ -154,6 +162,7 @@ impl Lane {
         let far = now.saturating_add(millis(self.options.policy.longest_wait()));
         let mut limits = self.batch_limits();
         let (name, position, matcher) = (self.name.as_str(), self.progress.position(), &mut self.matcher);
+        let single_step_to = self.single_step_to.unwrap_or(0);
         self.database
             .read(|connection| -> rusqlite::Result<Seen> {
                 let lane = take::read_lane(connection, name)?;
@@ -161,7 +170,10 @@ impl Lane {
                 if with_events {
                     let ask = Questions::worth_asking(connection, name, position)?;
                     if ask.open {
-                        due = read_due(connection, name, now, far, limits.bytes)?;
+                        let reach = reach(connection, position)?;
+                        // A suspect goes first, and the dead owner may have been ahead of its cursor.
+                        let reaches = (reach, reach.max(single_step_to));
+                        due = read_due(connection, name, (now, far), reaches, limits.bytes)?;
                     }
                     if !due.is_empty() {
                         // Only looked at for a probe; the log is read anew after the exceptions.
@@ -239,11 +251,11 @@ impl Lane {
         log: &[LogRow],
         finished: &mut HashSet<i64>,
     ) -> Result<bool, Interrupt> {
-        let (name, bytes) = (self.name.as_str(), self.options.batch_bytes);
+        let (name, bytes, position) = (self.name.as_str(), self.options.batch_bytes, self.progress.position());
         let waiting = self
             .database
             .read(|connection| {
-                let parameters = (name, key, after, EXCEPTIONS_PER_PASS);
+                let parameters = (name, key, after, EXCEPTIONS_PER_PASS, reach(connection, position)?);
                 log::read_exceptions(connection, sql::READ_WAITING, parameters, bytes)
             })
             .map_err(|error| Interrupt::Database(format!("reading failed: {error}")))?;
@@ -478,18 +490,24 @@ impl Lane {
     }
 }
 
+/// The last exception whose turn it may be: no log row that the lane has still before it lies below.
+fn reach(connection: &rusqlite::Connection, position: i64) -> rusqlite::Result<i64> {
+    let next = connection.prepare_cached(sql::NEXT_ID)?.query_row([position], |row| row.get(0)).optional()?;
+    Ok(next.unwrap_or(i64::MAX))
+}
+
 fn read_due(
     connection: &rusqlite::Connection,
     handler: &str,
-    now: i64,
-    far: i64,
+    (now, far): (i64, i64),
+    (reach, suspects_to): (i64, i64),
     bytes: usize,
 ) -> rusqlite::Result<Vec<Exception>> {
     let limit = EXCEPTIONS_PER_PASS;
-    let mut due = log::read_exceptions(connection, sql::READ_CRASHED, (handler, limit), bytes)?;
+    let mut due = log::read_exceptions(connection, sql::READ_CRASHED, (handler, limit, suspects_to), bytes)?;
     let suspects: HashSet<i64> = due.iter().map(|exception| exception.id).collect();
     for (statement, time) in [(sql::READ_DUE, now), (sql::READ_STRANDED, far)] {
-        let more = log::read_exceptions(connection, statement, (handler, time, limit), bytes)?;
+        let more = log::read_exceptions(connection, statement, (handler, time, limit, reach), bytes)?;
         due.extend(more.into_iter().filter(|exception| !suspects.contains(&exception.id)));
     }
     Ok(due)
