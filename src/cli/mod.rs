@@ -1,5 +1,6 @@
 //! The command line: settings are read and checked here, before any work; each command has a module of its own.
 
+mod acts;
 mod app;
 mod args;
 mod dates;
@@ -12,24 +13,28 @@ mod handler;
 mod health;
 mod help;
 mod import;
+mod invariants;
 mod json;
 mod log_file;
 mod markdown_files;
+mod operator_args;
 mod outbox;
 mod output;
 mod search;
 #[cfg(feature = "server")]
 mod serve;
 mod settings;
+mod story;
 
 use crate::lifecycle::{BoxError, Handle};
 use error::CliError;
 
 #[cfg(feature = "server")]
 pub use args::ServeArgs;
-pub use args::{
-    CdnArgs, Cli, Command, DiscardArgs, HandlerArgs, HandlerCommand, HandlersArgs, ImportArgs, ListArgs, OutboxArgs,
-    OutboxCommand, ReplayArgs, SearchArgs, ShapeArgs, ShowArgs,
+pub use args::{CdnArgs, Cli, Command, ImportArgs, SearchArgs};
+pub use operator_args::{
+    CheckArgs, DiscardArgs, EditArgs, FilterArgs, HandlerArgs, HandlerCommand, HandlersArgs, ListArgs, OutboxArgs,
+    OutboxCommand, RenameArgs, ReplayArgs, ResumeArgs, RetireArgs, RewindArgs, ShapeArgs, ShowArgs, TraceArgs,
 };
 pub use settings::{ListState, LogLevel, Secret};
 

@@ -148,10 +148,8 @@ fn count_crash(tx: &Transaction<'_>, claim: &Claim, id: i64) -> rusqlite::Result
     };
     let history = history::append(&old, now, if condemned { "crash_loop" } else { "crash" }, WORDS);
     tx.prepare_cached(sql::COUNT_CRASH)?.execute((id, &claim.handler, crashes, state, due, reason, history, now))?;
-    if condemned {
-        if let Some(key) = key_of(tx, claim, id)? {
-            crate::outbox::flush::make_next_due(tx, &claim.handler, &key, now)?;
-        }
+    if condemned && let Some(key) = key_of(tx, claim, id)? {
+        crate::outbox::flush::make_next_due(tx, &claim.handler, &key, now)?;
     }
     Ok(condemned)
 }
