@@ -10,7 +10,7 @@ use super::settings::ListState;
 /// Which outbox, and what to do with it.
 #[derive(Debug, Args)]
 pub struct OutboxArgs {
-    /// Database of a program that has the outbox in it, instead of --data (and VAYU_DATA); it must exist
+    /// Database of a program that has the outbox in it, instead of the one in the data folder; it must exist
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "data")]
     pub database: Option<PathBuf>,
     /// What to do
@@ -202,7 +202,7 @@ pub struct CheckArgs {
 /// Which outbox's handlers, and what to do with them.
 #[derive(Debug, Args)]
 pub struct HandlersArgs {
-    /// Database of a program that has the outbox in it, instead of --data (and VAYU_DATA); it must exist
+    /// Database of a program that has the outbox in it, instead of the one in the data folder; it must exist
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "data")]
     pub database: Option<PathBuf>,
     /// What to do

@@ -38,27 +38,27 @@ statements! {
         WHERE type = 'table' AND name IN ('event_outbox', 'lanes', 'deliveries')";
 
     // --- reading the log -------------------------------------------------------------------------------------------
-    /// What has to be asked of each log row: has anybody a row beyond the position, has the handler an open row, has it a
+    /// What has to be asked of log rows: has anybody a row beyond the position, has the handler an open row, has it a
     /// dead letter that nothing supersedes. A lane that has failed nothing asks nothing.
     HAS_EXCEPTIONS = "SELECT EXISTS (SELECT 1 FROM deliveries WHERE outbox_id > ?2), \
         EXISTS (SELECT 1 FROM deliveries INDEXED BY deliveries_open \
             WHERE handler = ?1 AND (state = 'retry' OR state = 'waiting' OR state = 'parked')), \
         EXISTS (SELECT 1 FROM deliveries INDEXED BY deliveries_fresh_dead \
             WHERE handler = ?1 AND state = 'dead_letter' AND superseded_by IS NULL)";
-    /// The log after a position, for a handler without exceptions. Too large a payload is not loaded.
+    /// The log after a position. Too large a payload is not loaded.
     READ_LOG = "SELECT id, event_id, event_type, event_key, \
         CASE WHEN octet_length(payload) <= ?3 THEN payload END, correlation_id, causation_id, occurred_at \
         FROM event_outbox WHERE id > ?1 ORDER BY id LIMIT ?2";
-    /// The same with what the handler's exceptions say: has it a row, is its key blocked, is a dead letter below it.
-    READ_LOG_CHECKED = "SELECT e.id, e.event_id, e.event_type, e.event_key, \
-        CASE WHEN octet_length(e.payload) <= ?3 THEN e.payload END, e.correlation_id, e.causation_id, e.occurred_at, \
-        CASE WHEN ?5 THEN EXISTS (SELECT 1 FROM deliveries d WHERE d.outbox_id = e.id AND d.handler = ?4) ELSE 0 END, \
-        CASE WHEN ?6 THEN EXISTS (SELECT 1 FROM deliveries d INDEXED BY deliveries_open \
-            WHERE d.handler = ?4 AND d.event_key = e.event_key AND d.outbox_id < e.id AND (d.state = 'retry' OR d.state = 'waiting' OR d.state = 'parked')) ELSE 0 END, \
-        CASE WHEN ?7 THEN EXISTS (SELECT 1 FROM deliveries d INDEXED BY deliveries_fresh_dead \
-            WHERE d.handler = ?4 AND d.event_key = e.event_key \
-            AND d.outbox_id < e.id AND d.state = 'dead_letter' AND d.superseded_by IS NULL) ELSE 0 END \
-        FROM event_outbox e WHERE e.id > ?1 ORDER BY e.id LIMIT ?2";
+    /// A handler's rows among a stretch of the log.
+    OWN_ROWS = "SELECT outbox_id FROM deliveries WHERE outbox_id >= ?1 AND outbox_id <= ?2 AND handler = ?3";
+    /// The first key from here on that has an open row, with the lowest of them.
+    NEXT_OPEN_KEY = "SELECT event_key, outbox_id FROM deliveries INDEXED BY deliveries_open \
+        WHERE handler = ?1 AND event_key >= ?2 AND (state = 'retry' OR state = 'waiting' OR state = 'parked') \
+        ORDER BY event_key, outbox_id LIMIT 1";
+    /// The same for dead letters that nothing supersedes.
+    NEXT_DEAD_KEY = "SELECT event_key, outbox_id FROM deliveries INDEXED BY deliveries_fresh_dead \
+        WHERE handler = ?1 AND event_key >= ?2 AND state = 'dead_letter' AND superseded_by IS NULL \
+        ORDER BY event_key, outbox_id LIMIT 1";
     /// Newest first, to find the last event a lane has behind it.
     READ_BACK = "SELECT id, event_id, event_type FROM event_outbox WHERE id <= ?1 ORDER BY id DESC LIMIT ?2";
     EVENT_ID_OF = "SELECT event_id FROM event_outbox WHERE id = ?1";
@@ -112,7 +112,9 @@ statements! {
         coalesce((SELECT max(outbox_id) FROM deliveries WHERE state = 'parked' AND handler = ?1), 0), \
         coalesce((SELECT max(outbox_id) FROM deliveries WHERE state = 'dead_letter' AND handler = ?1), 0))";
     LANES_OF_OWNER = "SELECT count(*) FROM lanes WHERE owner = ?1";
-    MOVE_CURSOR = "UPDATE lanes SET cursor = ?4, running_id = ?5 WHERE handler = ?1 AND owner = ?2 AND cursor = ?3";
+    /// Tells whether an operator has asked for the lane meanwhile.
+    MOVE_CURSOR = "UPDATE lanes SET cursor = ?4, running_id = ?5 WHERE handler = ?1 AND owner = ?2 AND cursor = ?3 \
+        RETURNING held";
     SET_PAUSE = "UPDATE lanes SET paused_until = ?2, pause_reason = ?3, outage_since = ?4 WHERE handler = ?1";
     END_SINGLE_STEP = "UPDATE lanes SET single_step_to = NULL WHERE handler = ?1";
 
