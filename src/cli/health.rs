@@ -26,12 +26,16 @@ pub(super) fn of(handle: &Handle, relay: &Relay, operator: &Operator) -> Health 
 fn running(lane: &LaneStatus) -> LaneHealth {
     let (state, reason) = match &lane.state {
         LaneState::Running if lane.is_overdue() => ("overdue", Some("a call is past its time limit".to_owned())),
+        LaneState::Running if lane.is_stalled() => {
+            ("stalled", Some("no look at the database has succeeded for three intervals".to_owned()))
+        }
         LaneState::Running => ("running", None),
         LaneState::Starting => ("starting", None),
         LaneState::Standby { owner } => ("standby", Some(format!("owned by {owner}"))),
         LaneState::Paused { reason, .. } => ("paused", Some(reason.clone())),
         LaneState::Held => ("held", Some("by an operator".to_owned())),
         LaneState::Waiting { reason } => ("waiting", Some(reason.clone())),
+        LaneState::Failed { reason } => ("failed", Some(reason.clone())),
         LaneState::Stopped => ("stopped", None),
     };
     let healthy = matches!(state, "running" | "standby" | "starting");

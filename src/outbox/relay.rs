@@ -359,9 +359,10 @@ impl Relay {
         lanes: Vec<(Lane, Sender<()>)>,
         housekeeping: Housekeeping,
     ) -> Result<(), RelayError> {
+        let managed = spawner.is_managed();
         for (registered, (lane, notice)) in self.shared.handlers.iter().zip(lanes) {
             let name = format!("lane-{}", registered.name);
-            state.threads.push(spawn(spawner, &registered.name, &name, move || lane.run())?);
+            state.threads.push(spawn(spawner, &registered.name, &name, move || lane.run(managed))?);
             state.notices.push(notice);
         }
         let name = "relay-housekeeping";

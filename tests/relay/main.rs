@@ -6,6 +6,7 @@ mod harness;
 mod operator;
 mod outages;
 mod ownership;
+mod panics;
 mod resilience;
 mod retention;
 mod threads;

@@ -22,6 +22,7 @@ mod wide;
 mod writing;
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -42,10 +43,13 @@ use super::owner::{OwnerLock, OwnerWatch};
 use super::policy::millis;
 use super::relay::RelayOptions;
 use super::{Handler, OnDeadLetter, StartAt};
+use crate::lifecycle::panic_text;
 use crate::storage::Database;
 
 /// While a flush is under way an idle lane looks again this soon.
 const FLIGHT_LOOK: Duration = Duration::from_millis(2);
+/// A lane whose thread panics is started again so often.
+const MAX_RESTARTS: u32 = 5;
 /// No wait is shorter, whatever the options say.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
@@ -140,6 +144,10 @@ pub(super) struct Lane {
     crew: Option<Crew>,
     /// What the crew has under way.
     spread: Spread,
+    /// The lane's row has been there.
+    seen: bool,
+    /// The last row that was there when the lane was taken; beyond the cursor after a rewind.
+    rows_until: i64,
     /// Where the search for waiting rows that nothing would wake goes on; `None` once it is through.
     orphans_after: Option<i64>,
 }
@@ -147,6 +155,7 @@ pub(super) struct Lane {
 impl Lane {
     pub(super) fn new(parts: LaneParts) -> Self {
         let LaneParts { database, name, handler, options, lock, path, board, stop, commits, notices } = parts;
+        board.set_poll(options.poll);
         Self {
             threads: board.threads(),
             on_dead_letter: handler.on_dead_letter(),
@@ -176,14 +185,29 @@ impl Lane {
             begun: false,
             named: false,
             owned: false,
+            seen: false,
+            rows_until: 0,
             orphans_after: None,
             crew: None,
             spread: Spread::default(),
         }
     }
 
-    /// The thread's whole life.
-    pub(super) fn run(mut self) {
+    /// The thread's whole life. A panic in it lets the lane go, so that another relay may take it; one without a manager
+    /// starts the lane again itself, a few times.
+    pub(super) fn run(mut self, managed: bool) {
+        let mut restarts = 0;
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.live())) {
+            self.let_go_after_panic(&panic_text(panic.as_ref()));
+            if managed || restarts >= MAX_RESTARTS || self.stop_asked() {
+                resume_unwind(panic);
+            }
+            restarts += 1;
+            let _ = self.stop.asked.recv_timeout(self.options.poll.max(SHORTEST_WAIT));
+        }
+    }
+
+    fn live(&mut self) {
         while !self.stop_asked() {
             match self.acquire() {
                 Ok(true) => self.serve(),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::report;
@@ -36,6 +36,12 @@ pub enum LaneState {
         /// What the database said.
         reason: String,
     },
+    /// Its thread panicked. The lane is let go, for another relay to take; without a manager it is started again a few
+    /// times.
+    Failed {
+        /// What the panic said.
+        reason: String,
+    },
     /// Its thread has ended.
     Stopped,
 }
@@ -52,6 +58,7 @@ impl fmt::Display for LaneState {
             }
             Self::Held => f.write_str("held"),
             Self::Waiting { reason } => write!(f, "waiting reason={:?}", report::shorten(reason)),
+            Self::Failed { reason } => write!(f, "failed reason={:?}", report::shorten(reason)),
             Self::Stopped => f.write_str("stopped"),
         }
     }
@@ -71,6 +78,10 @@ pub struct LaneStatus {
     pub calls: u64,
     /// Time since the last pass over the database that succeeded; `None` before the first.
     pub last_pass: Option<Duration>,
+    /// Time since a call began, or since the last pass; what was later. `None` before the first pass.
+    pub last_sign: Option<Duration>,
+    /// Longest time between two looks at the database.
+    pub poll: Duration,
     /// How long the running call has been running, if one is; with several threads, the longest.
     pub running_for: Option<Duration>,
     /// The handler's time limit for one call.
@@ -82,11 +93,19 @@ pub struct LaneStatus {
 impl LaneState {
     /// It does not deliver though it should.
     fn is_trouble(&self) -> bool {
-        matches!(self, Self::Paused { .. } | Self::Waiting { .. })
+        matches!(self, Self::Paused { .. } | Self::Waiting { .. } | Self::Failed { .. })
     }
 }
 
 impl LaneStatus {
+    /// Whether the lane should look at the database and has not for three poll intervals: no pass has succeeded, and no
+    /// call runs that would explain it.
+    pub fn is_stalled(&self) -> bool {
+        let idle_by_right = matches!(self.state, LaneState::Standby { .. } | LaneState::Held | LaneState::Stopped);
+        let silent = self.last_sign.is_some_and(|since| since > self.poll.saturating_mul(3));
+        silent && self.running_for.is_none() && !idle_by_right
+    }
+
     /// Whether the running call is past the handler's time limit.
     pub fn is_overdue(&self) -> bool {
         self.running_for.is_some_and(|time| time > self.time_limit)
@@ -101,6 +120,9 @@ pub(in crate::outbox) struct Board {
     started: Instant,
     /// For each thread of the lane, microseconds since `started`; 0 means no call runs.
     call_since: Box<[AtomicU64]>,
+    /// Microseconds since `started` when the last call began.
+    last_call: AtomicU64,
+    poll: OnceLock<Duration>,
     calls: AtomicU64,
     cursor: AtomicI64,
     shown: Mutex<Shown>,
@@ -124,6 +146,8 @@ impl Board {
             time_limit,
             started: Instant::now(),
             call_since: (0..threads.max(1)).map(|_| AtomicU64::new(0)).collect(),
+            last_call: AtomicU64::new(0),
+            poll: OnceLock::new(),
             calls: AtomicU64::new(0),
             cursor: AtomicI64::new(0),
             shown: Mutex::new(shown),
@@ -136,12 +160,16 @@ impl Board {
         let begun = self.call_since.iter().map(|since| since.load(Ordering::Relaxed)).filter(|since| *since > 0);
         let oldest = begun.min();
         let elapsed = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let last_pass = shown.last_pass.map(|at| at.elapsed());
+        let last_call = self.last_call.load(Ordering::Relaxed);
         LaneStatus {
             handler: self.handler.clone(),
             state: shown.state.clone(),
             cursor: self.cursor.load(Ordering::Relaxed),
             calls: self.calls.load(Ordering::Relaxed),
-            last_pass: shown.last_pass.map(|at| at.elapsed()),
+            last_pass,
+            last_sign: last_pass.map(|pass| pass.min(Duration::from_micros(elapsed.saturating_sub(last_call)))),
+            poll: self.poll.get().copied().unwrap_or_default(),
             running_for: oldest.map(|since| Duration::from_micros(elapsed.saturating_sub(since))),
             time_limit: self.time_limit,
             skipped: shown.skipped.clone(),
@@ -153,8 +181,10 @@ impl Board {
     pub(in crate::outbox) fn wait_drained(&self, target: i64, until: Instant) -> bool {
         let mut shown = self.shown();
         loop {
-            let out_of_service =
-                matches!(shown.state, LaneState::Standby { .. } | LaneState::Held | LaneState::Stopped);
+            let out_of_service = matches!(
+                shown.state,
+                LaneState::Standby { .. } | LaneState::Held | LaneState::Failed { .. } | LaneState::Stopped
+            );
             if out_of_service || shown.idle_at.is_some_and(|cursor| cursor >= target) {
                 return true;
             }
@@ -166,6 +196,10 @@ impl Board {
         }
     }
 
+    pub(super) fn set_poll(&self, poll: Duration) {
+        let _ = self.poll.set(poll);
+    }
+
     /// The handler's time limit, as it named it once at the start.
     pub(super) fn time_limit(&self) -> Duration {
         self.time_limit
@@ -173,7 +207,9 @@ impl Board {
 
     pub(super) fn call_begins(&self, place: usize, at: Instant) {
         let micros = at.saturating_duration_since(self.started).as_micros();
-        self.call_since[place].store(u64::try_from(micros).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
+        let micros = u64::try_from(micros).unwrap_or(u64::MAX).max(1);
+        self.call_since[place].store(micros, Ordering::Relaxed);
+        self.last_call.store(micros, Ordering::Relaxed);
     }
 
     pub(super) fn calls_end(&self, place: usize, calls: u64) {
@@ -227,5 +263,34 @@ impl Board {
 
     fn shown(&self) -> MutexGuard<'_, Shown> {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_without_a_pass_for_three_intervals_is_stalled_unless_it_rests_by_right_or_a_call_runs() {
+        let board = Board::new("h", Duration::from_secs(30), 1);
+        board.set_poll(Duration::from_millis(200));
+        let mut status = board.status();
+        assert!(!status.is_stalled(), "it has not begun");
+        status.last_sign = Some(Duration::from_millis(600));
+        status.state = LaneState::Running;
+        assert!(!status.is_stalled());
+        status.last_sign = Some(Duration::from_millis(601));
+        assert!(status.is_stalled());
+        status.state = LaneState::Waiting { reason: "disk I/O error".into() };
+        assert!(status.is_stalled());
+        status.running_for = Some(Duration::from_secs(9));
+        assert!(!status.is_stalled() && !status.is_overdue(), "a call that is not late explains it");
+        status.running_for = Some(Duration::from_secs(31));
+        assert!(status.is_overdue());
+        status.running_for = None;
+        for rests in [LaneState::Held, LaneState::Stopped, LaneState::Standby { owner: "another".into() }] {
+            status.state = rests;
+            assert!(!status.is_stalled());
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::progress::Progress;
+use super::spread::Spread;
 use super::take::{self, Claim, Taken};
 use super::{Interrupt, Lane, LaneState};
 use crate::outbox::owner::Liveness;
@@ -32,7 +33,13 @@ impl Lane {
             .read(|connection| take::read_lane(connection, &name))
             .map_err(|error| format!("reading the lane failed: {error}"))?;
         let mut dead = None;
+        if row.is_none() && self.seen {
+            // Made anew it would deliver all over again what the log still holds.
+            return Err("the lane was renamed or retired: restart the program, with that handler only if it is wanted"
+                .to_owned());
+        }
         if let Some(row) = &row {
+            self.seen = true;
             if row.held {
                 if row.owner.as_deref() == Some(self.lock.id()) {
                     // Only what nobody owns can be worked on.
@@ -76,10 +83,12 @@ impl Lane {
             .submit_internal(false, move |tx| take::take(tx, &claim))
             .and_then(|pending| pending.wait())
             .map_err(|error| format!("taking the lane failed: {error}"))?;
-        let Taken::Ours { cursor, single_step_to, dead_owner_is_done, condemned } = taken else {
+        let Taken::Ours { cursor, single_step_to, dead_owner_is_done, condemned, rows_until } = taken else {
             self.owned = false;
             return Ok(false);
         };
+        self.seen = true;
+        self.rows_until = rows_until;
         if let Some(dead) = dead {
             let end = single_step_to.unwrap_or(cursor);
             log::warn!("lane handler={} takeover_from={dead} cursor={cursor} single_step_to={end}", self.name);
@@ -111,6 +120,23 @@ impl Lane {
         log::warn!("lane handler={} ownership=lost loading=anew", self.name);
         self.progress = Progress::default();
         self.ahead.clear();
+    }
+
+    /// The lane's thread panicked: nothing that it has in memory counts. Calls that still run on other threads are waited
+    /// for, as ever, before the lane is let go.
+    pub(super) fn let_go_after_panic(&mut self, text: &str) {
+        self.crew = None;
+        self.spread = Spread::default();
+        self.progress = Progress::default();
+        self.ahead.clear();
+        let reason = format!("the lane's thread panicked: {text}");
+        log::error!("lane handler={} state=failed reason={reason:?}", self.name);
+        if self.owned
+            && let Err(error) = self.release()
+        {
+            log::error!("lane handler={} release=failed reason={error:?}", self.name);
+        }
+        self.board.show(LaneState::Failed { reason });
     }
 
     /// Writes what is known and lets the lane go, so that a successor starts at once.

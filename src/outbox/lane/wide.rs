@@ -215,7 +215,8 @@ impl Lane {
             queued = true;
             self.queue_row(exception)?;
         }
-        if all && !queued {
+        // After a rewind there may be more of them further on.
+        if all && !queued && self.progress.position() >= self.rows_until {
             self.progress.heal(key);
         }
         Ok(())
