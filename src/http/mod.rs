@@ -18,7 +18,9 @@ mod api;
 mod by_id;
 mod conditional;
 pub mod engine;
+mod feeds;
 mod health;
+mod idempotency;
 mod pages;
 mod problem;
 mod request;
@@ -26,6 +28,7 @@ mod route;
 mod site;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod view;
 
 pub use access::{Access, Caller, Role};
