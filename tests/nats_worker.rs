@@ -352,7 +352,9 @@ fn a_broker_killed_and_restarted_under_a_worker_loses_nothing() {
     let Some(mut server) = Server::start() else { return };
     let folder = tempfile::tempdir().unwrap();
     let runs = Runs::default();
-    let worker = Worker::new(&database(folder.path()), options(&server, 2)).unwrap();
+    let mut options = options(&server, 2);
+    options.ack_wait = Duration::from_secs(2);
+    let worker = Worker::new(&database(folder.path()), options).unwrap();
     let worker = worker.handler("notes", runs.handler("one", Duration::from_millis(2)));
     server.kill();
     worker.start().unwrap();
