@@ -85,7 +85,7 @@ pub use operator::{
 pub use owner::OwnerState;
 pub use policy::Policy;
 pub use relay::{Relay, RelayBuilder, RelayError, RelayOptions, StopTimeout};
-pub use retention::{Pruned, Retention, prune};
+pub use retention::{Pruned, Retention, prune, reclaim};
 
 use crate::storage::Component;
 

@@ -135,7 +135,7 @@ impl Entry {
 pub(super) fn claim(tx: &Transaction<'_>, subject: &Subject, asker: &Asker) -> rusqlite::Result<Claim> {
     let Asker { now, lease, .. } = *asker;
     let Some(entry) = read(tx, subject)? else {
-        if let Some(until) = blocked_until(tx, subject, now)? {
+        if let Some(until) = blocked_until(tx, subject, now, lease)? {
             return Ok(Claim::Answer(LedgerOutcome::Deferred { until }));
         }
         return new_claim(tx, subject, asker);
@@ -148,7 +148,7 @@ pub(super) fn claim(tx: &Transaction<'_>, subject: &Subject, asker: &Asker) -> r
         tx.prepare_cached(sql::REBASE_CLAIM)?.execute((&subject.event_id, &subject.handler, now))?;
         return Ok(Claim::Answer(LedgerOutcome::Deferred { until: now.saturating_add(millis(lease)) }));
     }
-    if let Some(until) = blocked_until(tx, subject, now)? {
+    if let Some(until) = blocked_until(tx, subject, now, lease)? {
         return Ok(Claim::Answer(LedgerOutcome::Deferred { until }));
     }
     claim_again(tx, subject, asker, entry)
@@ -159,7 +159,7 @@ fn read(tx: &Transaction<'_>, subject: &Subject) -> rusqlite::Result<Option<Entr
 }
 
 /// When to ask again, if an earlier event of the key is still open.
-fn blocked_until(tx: &Transaction<'_>, subject: &Subject, now: i64) -> rusqlite::Result<Option<i64>> {
+fn blocked_until(tx: &Transaction<'_>, subject: &Subject, now: i64, lease: Duration) -> rusqlite::Result<Option<i64>> {
     let Some((key, position)) = &subject.order else { return Ok(None) };
     let head: Option<(String, i64)> = tx
         .prepare_cached(sql::OPEN_BELOW)?
@@ -167,8 +167,8 @@ fn blocked_until(tx: &Transaction<'_>, subject: &Subject, now: i64) -> rusqlite:
         .optional()?;
     Ok(head.filter(|(event_id, _)| *event_id != subject.event_id).map(|(_, at)| {
         let soon = now.saturating_add(LOOK_AGAIN_MS);
-        // Only a time that is within reach says anything.
-        if at > soon && at <= now.saturating_add(LOOK_AGAIN_MS * 3_600) { at } else { soon }
+        // Only a time ahead and within a lease says anything.
+        if at > soon && at <= now.saturating_add(millis(lease)) { at } else { soon }
     }))
 }
 

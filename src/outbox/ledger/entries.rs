@@ -6,9 +6,9 @@ use rusqlite::{OptionalExtension, Row, Transaction};
 
 use super::stored::StoredEvent;
 use super::{Ledger, LedgerActError, LedgerError, sql};
-use crate::outbox::operator::{MAX_PAGE, MAX_REPLAYS};
 use crate::outbox::policy::millis;
 use crate::outbox::{Event, HistoryEntry, history};
+use crate::outbox::{MAX_PAGE, MAX_REPLAYS};
 use crate::storage::TransactError;
 
 /// Where an entry stands.
@@ -217,7 +217,7 @@ fn read_dead(tx: &Transaction<'_>, event_id: &str, handler: &str) -> Result<Dead
     found.ok_or(LedgerActError::NotFound)
 }
 
-fn replay(
+pub(super) fn replay(
     tx: &Transaction<'_>,
     event_id: &str,
     handler: &str,
@@ -242,7 +242,13 @@ fn replay(
     Ok(())
 }
 
-fn discard(tx: &Transaction<'_>, event_id: &str, handler: &str, reason: &str, now: i64) -> Result<(), LedgerActError> {
+pub(super) fn discard(
+    tx: &Transaction<'_>,
+    event_id: &str,
+    handler: &str,
+    reason: &str,
+    now: i64,
+) -> Result<(), LedgerActError> {
     let dead = read_dead(tx, event_id, handler)?;
     if matches!(dead.state, LedgerState::Done | LedgerState::Discarded) {
         return Err(LedgerActError::WrongState(dead.state));

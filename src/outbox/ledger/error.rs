@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::outbox::DispatchError;
-use crate::outbox::operator::MAX_REPLAYS;
+use crate::outbox::MAX_REPLAYS;
 use crate::storage::{ReadError, TransactError};
 
 /// Why the ledger has no outcome to report.

@@ -11,6 +11,8 @@ mod prune;
 mod run;
 mod sql;
 mod stored;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
