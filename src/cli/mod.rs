@@ -2,6 +2,7 @@
 
 #[cfg(feature = "server")]
 mod access;
+mod acts;
 mod app;
 mod args;
 mod dates;
@@ -14,29 +15,33 @@ mod handler;
 mod health;
 mod help;
 mod import;
+mod invariants;
 mod json;
 mod log_file;
 mod log_line;
 mod markdown_files;
+mod operator_args;
 mod outbox;
 mod output;
 mod search;
 #[cfg(feature = "server")]
 mod serve;
 mod settings;
+mod story;
 #[cfg(feature = "server")]
 mod tokens;
 
 use crate::lifecycle::{BoxError, Handle};
 use error::CliError;
 
-pub use args::{
-    Cli, Command, DiscardArgs, HandlerArgs, HandlerCommand, HandlersArgs, ImportArgs, ListArgs, OutboxArgs,
-    OutboxCommand, ReplayArgs, SearchArgs, ShapeArgs, ShowArgs,
-};
+pub use args::{Cli, Command, ImportArgs, SearchArgs};
 #[cfg(feature = "server")]
 pub use args::{NameArgs, ServeArgs, TokenArgs, TokensArgs, TokensCommand};
 pub use log_line::LogLine;
+pub use operator_args::{
+    CheckArgs, DiscardArgs, EditArgs, FilterArgs, HandlerArgs, HandlerCommand, HandlersArgs, ListArgs, OutboxArgs,
+    OutboxCommand, RenameArgs, ReplayArgs, ResumeArgs, RetireArgs, RewindArgs, ShapeArgs, ShowArgs, TraceArgs,
+};
 pub use settings::{DeliverFlags, ListState, LogFormat, LogLevel, Secret, Settings, SettingsError, SharedFlags};
 #[cfg(feature = "server")]
 pub use settings::{ServeFlags, TokenRole};

@@ -147,6 +147,27 @@ pub(super) fn make_next_due(tx: &Transaction<'_>, handler: &str, key: &str, now:
     Ok(())
 }
 
+/// A row of the key was made: what was first of it so far waits, if that is later. Only after a rewind it can be.
+pub(super) fn later_ones_wait(
+    tx: &Transaction<'_>,
+    handler: &str,
+    key: Option<&str>,
+    id: i64,
+    now: i64,
+) -> rusqlite::Result<()> {
+    let Some(key) = key else { return Ok(()) };
+    let next = tx
+        .prepare_cached(sql::NEXT_OPEN)?
+        .query_row((handler, key, id), |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)))
+        .optional()?;
+    if let Some((next, state)) = next
+        && state == "retry"
+    {
+        tx.prepare_cached(sql::HEAD_WAITS)?.execute((next, handler, now))?;
+    }
+    Ok(())
+}
+
 fn write_change<'f>(
     tx: &Transaction<'_>,
     flush: &Flush,
@@ -250,6 +271,9 @@ fn insert_row(
         history,
         flush.now,
     ))?;
+    if matches!(decided.state, "retry" | "parked") {
+        later_ones_wait(tx, &flush.handler, key, id, flush.now)?;
+    }
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Instant;
 
 use super::call::Called;
-use super::pass::EXCEPTIONS_PER_PASS;
+use super::pass::{EXCEPTIONS_PER_PASS, reach};
 use super::{Interrupt, Lane};
 use crate::outbox::dispatch::OnDeadLetter;
 use crate::outbox::flush::{Change, Verdict};
@@ -42,11 +42,11 @@ impl Lane {
         log: &[LogRow],
         finished: &mut HashSet<i64>,
     ) -> Result<bool, Interrupt> {
-        let (name, bytes) = (self.name.as_str(), self.options.batch_bytes);
+        let (name, bytes, position) = (self.name.as_str(), self.options.batch_bytes, self.progress.position());
         let waiting = self
             .database
             .read(|connection| {
-                let parameters = (name, key, after, EXCEPTIONS_PER_PASS);
+                let parameters = (name, key, after, EXCEPTIONS_PER_PASS, reach(connection, position)?);
                 log::read_exceptions(connection, sql::READ_WAITING, parameters, bytes)
             })
             .map_err(|error| Interrupt::Database(format!("reading failed: {error}")))?;
@@ -68,7 +68,8 @@ impl Lane {
                 return Ok(true);
             }
         }
-        if waiting.len() < EXCEPTIONS_PER_PASS as usize {
+        // After a rewind there may be more of them further on.
+        if waiting.len() < EXCEPTIONS_PER_PASS as usize && position >= self.rows_until {
             self.progress.heal(key);
         }
         Ok(true)

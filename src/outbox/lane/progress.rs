@@ -141,6 +141,11 @@ impl Progress {
         self.rows + self.changes.len()
     }
 
+    /// Whether there is anything to write besides the cursor, or on its way.
+    pub(super) fn has_changes(&self) -> bool {
+        !self.changes.is_empty() || self.flight.as_ref().is_some_and(|flight| !flight.flush.changes.is_empty())
+    }
+
     pub(super) fn oldest(&self) -> Option<Instant> {
         self.oldest
     }
