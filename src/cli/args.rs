@@ -8,6 +8,8 @@ use super::help;
 use super::operator_args::{HandlersArgs, OutboxArgs};
 #[cfg(feature = "server")]
 use super::settings::ServeFlags;
+#[cfg(feature = "nats")]
+use super::settings::WorkerFlags;
 use super::settings::{self, DeliverFlags, Settings, SettingsError, SharedFlags};
 
 /// An article service whose every change commits together with a durable event.
@@ -48,6 +50,10 @@ pub enum Command {
     /// Look at the handlers; hold, rewind, rename or retire one
     #[command(after_long_help = help::with_exit_codes(help::HANDLER))]
     Handler(HandlersArgs),
+    /// Run handlers on this machine over the events that a `serve` elsewhere hands on to NATS, until SIGINT or SIGTERM
+    #[cfg(feature = "nats")]
+    #[command(after_long_help = help::with_exit_codes(help::WORKER))]
+    Worker(WorkerArgs),
     /// Say who may write and who may operate
     #[cfg(feature = "server")]
     #[command(after_long_help = help::with_exit_codes(help::TOKENS))]
@@ -67,6 +73,15 @@ pub struct ServeArgs {
     /// The settings
     #[command(flatten)]
     pub settings: ServeFlags,
+}
+
+/// How to work.
+#[cfg(feature = "nats")]
+#[derive(Debug, Args)]
+pub struct WorkerArgs {
+    /// The settings
+    #[command(flatten)]
+    pub settings: WorkerFlags,
 }
 
 /// What to do with the named tokens.
@@ -144,6 +159,8 @@ impl Cli {
             #[cfg(feature = "server")]
             Command::Serve(args) => args.settings.given(),
             Command::Import(args) => args.settings.given(),
+            #[cfg(feature = "nats")]
+            Command::Worker(args) => args.settings.given(),
             _ => self.shared.given(),
         };
         Settings::load(self.config.as_deref(), &[self.shared.given(), own])
@@ -151,10 +168,13 @@ impl Cli {
 
     /// How much is logged: what was asked for, else what suits the command.
     pub fn log_level(&self, settings: &Settings) -> log::LevelFilter {
-        #[cfg(feature = "server")]
-        let serves = matches!(self.command, Command::Serve(_));
-        #[cfg(not(feature = "server"))]
-        let serves = false;
+        let serves = match self.command {
+            #[cfg(feature = "server")]
+            Command::Serve(_) => true,
+            #[cfg(feature = "nats")]
+            Command::Worker(_) => true,
+            _ => false,
+        };
         settings.log_filter(serves)
     }
 }

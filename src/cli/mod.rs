@@ -30,10 +30,15 @@ mod settings;
 mod story;
 #[cfg(feature = "server")]
 mod tokens;
+#[cfg(feature = "nats")]
+mod worker;
+mod worker_ledger;
 
 use crate::lifecycle::{BoxError, Handle};
 use error::CliError;
 
+#[cfg(feature = "nats")]
+pub use args::WorkerArgs;
 pub use args::{Cli, Command, ImportArgs, SearchArgs};
 #[cfg(feature = "server")]
 pub use args::{NameArgs, ServeArgs, TokenArgs, TokensArgs, TokensCommand};
@@ -42,6 +47,8 @@ pub use operator_args::{
     CheckArgs, DiscardArgs, EditArgs, FilterArgs, HandlerArgs, HandlerCommand, HandlersArgs, ListArgs, OutboxArgs,
     OutboxCommand, RenameArgs, ReplayArgs, ResumeArgs, RetireArgs, RewindArgs, ShapeArgs, ShowArgs, TraceArgs,
 };
+#[cfg(feature = "nats")]
+pub use settings::WorkerFlags;
 pub use settings::{DeliverFlags, ListState, LogFormat, LogLevel, Secret, Settings, SettingsError, SharedFlags};
 #[cfg(feature = "server")]
 pub use settings::{ServeFlags, TokenRole};
@@ -58,6 +65,8 @@ pub fn run(cli: &Cli, settings: &Settings, on_signals: &dyn Fn(&Handle) -> Resul
         Command::Search(args) => search::run(settings, args),
         Command::Outbox(args) => outbox::run(data, args),
         Command::Handler(args) => handler::run(data, args),
+        #[cfg(feature = "nats")]
+        Command::Worker(_) => worker::run(settings, on_signals),
         #[cfg(feature = "server")]
         Command::Tokens(args) => tokens::run(data, args),
     };
