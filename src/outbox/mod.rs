@@ -66,6 +66,8 @@ mod policy;
 mod relay;
 mod retention;
 mod sql;
+#[cfg(test)]
+mod tests;
 
 pub use dispatch::{DispatchError, DispatchFn, EventFilter, Handler, LaneStart, OnDeadLetter, StartAt};
 pub(crate) use event::insert_serialized;
