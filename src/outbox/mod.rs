@@ -60,12 +60,12 @@ mod lane;
 mod ledger;
 mod log;
 mod operator;
-mod operator_error;
 mod owner;
 mod policy;
 mod relay;
 mod retention;
 mod sql;
+mod standing;
 #[cfg(test)]
 mod tests;
 
@@ -80,10 +80,10 @@ pub use ledger::{
     LedgerQuery, LedgerSetupError, LedgerState,
 };
 pub use operator::{
-    EventStory, ExceptionCounts, ExceptionInfo, ExceptionQuery, ExceptionState, LaneInfo, MAX_PAGE, MAX_REPLAYS,
-    Operator, OutboxStats,
+    DiscardError, EditError, EventStory, ExceptionCounts, ExceptionCursor, ExceptionInfo, ExceptionPage,
+    ExceptionState, Filter, HeldLane, HoldError, LaneError, LaneInfo, MAX_PAGE, MAX_REPLAYS, Operator, OutboxStats,
+    ReplayError, Replayed, ResumeError, RewindTo, Rewound,
 };
-pub use operator_error::{DiscardError, HoldError, ReplayError};
 pub use owner::OwnerState;
 pub use policy::Policy;
 pub use relay::{Relay, RelayBuilder, RelayError, RelayOptions, StopTimeout};
@@ -92,5 +92,10 @@ pub use retention::{Pruned, Retention, prune, reclaim};
 use crate::storage::Component;
 
 /// The outbox's tables: hand it to [`Database::open`](crate::storage::Database::open).
-pub const COMPONENT: Component =
-    Component { name: "outbox", migrations: &[include_str!("../../sql/outbox/0001_outbox.sql")] };
+pub const COMPONENT: Component = Component {
+    name: "outbox",
+    migrations: &[
+        include_str!("../../sql/outbox/0001_outbox.sql"),
+        include_str!("../../sql/outbox/0002_closed_keys.sql"),
+    ],
+};

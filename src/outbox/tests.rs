@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::clock::ManualClock;
-use crate::outbox::{
-    self, DispatchError, Event, ExceptionQuery, ExceptionState, LaneState, NewEvent, Operator, Policy, Relay,
-};
+use crate::outbox::{self, DispatchError, Event, ExceptionState, Filter, LaneState, NewEvent, Operator, Policy, Relay};
 use crate::storage::{Database, Options, TransactError};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -55,8 +53,8 @@ impl Stage {
     }
 
     fn open_exceptions(&self) -> usize {
-        let query = ExceptionQuery { state: ExceptionState::Retry, limit: 1_000, ..ExceptionQuery::default() };
-        Operator::new(&self.database).exceptions(&query).unwrap().len()
+        let retrying = Filter::states([ExceptionState::Retry]);
+        Operator::new(&self.database).exceptions(&retrying, None, 1_000).unwrap().exceptions.len()
     }
 
     fn wait_for(&self, what: &str, condition: impl Fn(&Self) -> bool) {
@@ -106,8 +104,8 @@ fn a_full_database_stops_neither_relay_nor_writer_and_both_go_on_when_there_is_r
         "the lane says why it waits",
         |stage| matches!(&stage.relay.status()[0].state, LaneState::Waiting { reason } if reason.contains("full")),
     );
-    let dead = Operator::new(&stage.database).exceptions(&ExceptionQuery::default()).unwrap();
-    assert!(dead.is_empty(), "a full disk is nobody's fault: {dead:?}");
+    let dead = Operator::new(&stage.database).exceptions(&Filter::default(), None, 1).unwrap();
+    assert!(dead.exceptions.is_empty(), "a full disk is nobody's fault: {dead:?}");
     stage.database.writer().limit_pages(1_000_000);
     stage.assert_all_delivered();
     let seen = stage.seen.lock().unwrap();
