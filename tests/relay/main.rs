@@ -3,6 +3,7 @@
 mod delivery;
 mod exceptions;
 mod harness;
+mod hostile;
 mod operator;
 mod outages;
 mod ownership;
