@@ -3,6 +3,7 @@
 mod delivery;
 mod exceptions;
 mod harness;
+mod hostile;
 mod operator;
 mod operator_check;
 mod operator_lanes;
