@@ -19,6 +19,7 @@ mod conditional;
 pub mod engine;
 mod health;
 mod idempotency;
+mod openapi;
 mod pages;
 mod problem;
 mod request;
