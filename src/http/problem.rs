@@ -30,7 +30,7 @@ pub struct Problem {
     /// The field of the input at fault, if one is.
     pub field: Option<String>,
     /// Line and column of the input at which it went wrong, from 1.
-    pub position: Option<(usize, usize)>,
+    pub position: Option<(u32, u32)>,
     /// When another try makes sense; sent as `Retry-After` in whole seconds, at least 1.
     pub retry_after: Option<Duration>,
     /// The methods that the path does have; sent as `Allow`.
@@ -163,12 +163,12 @@ impl From<RepositoryError> for Problem {
     fn from(error: RepositoryError) -> Self {
         let message = error.to_string();
         let field = error.field().map(str::to_owned);
-        let (status, wait) = match error.code() {
-            "invalid" => (StatusCode::BAD_REQUEST, None),
-            "internal" => (StatusCode::INTERNAL_SERVER_ERROR, None),
-            _ => (StatusCode::SERVICE_UNAVAILABLE, Some(Duration::from_secs(1))),
+        let (status, code, wait) = match error.code() {
+            "invalid" => (StatusCode::BAD_REQUEST, "bad_request", None),
+            "internal" => (StatusCode::INTERNAL_SERVER_ERROR, "internal", None),
+            code => (StatusCode::SERVICE_UNAVAILABLE, code, Some(Duration::from_secs(1))),
         };
-        Self { field, retry_after: wait, ..Self::new(status, error.code(), message) }
+        Self { field, retry_after: wait, ..Self::new(status, code, message) }
     }
 }
 
