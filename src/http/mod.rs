@@ -15,8 +15,10 @@
 
 pub mod access;
 mod api;
+mod by_id;
 mod conditional;
 pub mod engine;
+mod feeds;
 mod health;
 mod idempotency;
 mod openapi;

@@ -111,6 +111,9 @@ impl From<Problem> for Response {
 pub(super) fn refusal(refusal: &Refusal) -> Response {
     let code = match refusal.status {
         StatusCode::PAYLOAD_TOO_LARGE => "too_large",
+        StatusCode::URI_TOO_LONG => "uri_too_long",
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => "headers_too_large",
+        StatusCode::NOT_IMPLEMENTED => "not_implemented",
         StatusCode::REQUEST_TIMEOUT => "request_timeout",
         StatusCode::SERVICE_UNAVAILABLE => "overloaded",
         StatusCode::GATEWAY_TIMEOUT => "outcome_unknown",

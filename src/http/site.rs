@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::access::{Access, Caller};
 use super::engine::{Engine, EngineOptions, Request, Response};
+use super::feeds;
 use super::health::Health;
 use super::pages::Pages;
 use super::problem::{self, Problem};
@@ -136,7 +137,7 @@ impl Site {
         let known = matches!(
             path,
             [""] | ["articles", _] | ["tags", _] | ["articles" | "tags", _, ""] | ["search"] | ["assets", _]
-        );
+        ) || feeds::is_known(path);
         if known {
             only_get(request)?;
         }
@@ -147,6 +148,7 @@ impl Site {
             ["articles" | "tags", name, ""] if !name.is_empty() => Ok(without_slash(path[0], name, request)),
             ["search"] => pages.search(&query()?),
             ["assets", name] => pages.asset(name, &request.headers),
+            [name] => pages.for_programs(name, &request.headers),
             _ => Ok(pages.not_found()),
         }
     }

@@ -5,6 +5,7 @@
 //! fails for a route without a description, and another sends every example.
 
 mod articles;
+mod by_id;
 mod document;
 mod health;
 mod operation;
@@ -25,7 +26,7 @@ use operation::{Operation, Reply};
 
 /// Each adds what it knows.
 const AREAS: &[fn(&mut Document)] =
-    &[articles::describe, search::describe, trace::describe, health::describe, describe];
+    &[articles::describe, by_id::describe, search::describe, trace::describe, health::describe, describe];
 
 const PATH: &str = "/api/v1/openapi.json";
 
