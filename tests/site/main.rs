@@ -5,6 +5,7 @@ mod access;
 mod api;
 #[path = "../article_support/mod.rs"]
 mod article_support;
+mod described;
 mod feeds;
 mod harness;
 mod hostile;
