@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use nats_support::{LONG, Server, wait_until};
 use serde_json::{Value, json};
 use vayu_articles::outbox::{
-    self, DispatchError, Event, ExceptionQuery, ExceptionState, Handler, LaneStart, LaneState, NewEvent, Operator,
-    Relay, RelayOptions,
+    self, DispatchError, Event, ExceptionState, Filter, Handler, LaneStart, LaneState, NewEvent, Operator, Relay,
+    RelayOptions,
 };
 use vayu_articles::sinks::nats::{NatsOptions, NatsSink};
 use vayu_articles::storage::{Database, Options};
@@ -76,9 +76,7 @@ fn assert_once_and_in_order(server: &Server, count: usize) {
 
 fn assert_nothing_spent(operator: &Operator) {
     for state in [ExceptionState::DeadLetter, ExceptionState::Retry, ExceptionState::Waiting, ExceptionState::Parked] {
-        let mut query = ExceptionQuery::default();
-        query.state = state;
-        let rows = operator.exceptions(&query).unwrap();
+        let rows = operator.exceptions(&Filter::states([state]), None, 10).unwrap().exceptions;
         assert!(rows.is_empty(), "{rows:?}");
     }
 }
@@ -215,7 +213,8 @@ fn a_forced_and_an_edited_replay_reach_the_stream_though_it_has_the_event() {
     insert(&database, 0, 1);
     let relay = Relay::builder(&database).handler("nats", handler).options(quick()).start().unwrap();
     let operator = Operator::new(&database);
-    let dead = || operator.exceptions(&ExceptionQuery::default()).unwrap().len() == 1;
+    let dead =
+        || operator.exceptions(&Filter::states([ExceptionState::DeadLetter]), None, 10).unwrap().exceptions.len() == 1;
     wait_until("it is a dead letter", dead);
     operator.replay(1, "nats", false).unwrap();
     wait_until("it is one again", dead);
