@@ -194,3 +194,32 @@ impl From<SearchError> for Problem {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn case_c53_only_what_may_succeed_unchanged_says_when_to_try_again() {
+        let full = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL), None);
+        for (error, status, again) in [
+            (WriteError::Saturated { retry_after: Duration::from_secs(2) }, 429, Some(2)),
+            (WriteError::Stopped, 503, Some(5)),
+            (WriteError::DeadlineExceeded, 503, Some(1)),
+            (ArticleError::Sqlite(full).into(), 507, Some(10)),
+            // Not safe without a look.
+            (WriteError::OutcomeUnknown("disk".to_owned()), 503, None),
+            (WriteError::Internal("x".to_owned()), 500, None),
+            (ArticleError::SlugTaken { slug: "a".to_owned() }.into(), 409, None),
+            (ArticleError::NotFound { slug: "a".to_owned() }.into(), 404, None),
+            (ArticleError::KeyReused { key: "k".to_owned() }.into(), 422, None),
+            (ArticleError::TooLarge { bytes: 2, limit: 1 }.into(), 413, None),
+        ] {
+            let response = Response::from(Problem::from(error));
+            let after = response.headers.get(RETRY_AFTER).map(|value| value.to_str().unwrap().parse::<u64>().unwrap());
+            assert_eq!((response.status.as_u16(), after), (status, again));
+        }
+        let refused = Response::from(Problem::unauthorized("x"));
+        assert!(refused.headers.contains_key(WWW_AUTHENTICATE) && !refused.headers.contains_key(RETRY_AFTER));
+    }
+}
