@@ -14,7 +14,7 @@ use super::import::{self, Source};
 use super::output::Output;
 use super::settings::{DataDir, Settings};
 use super::{CliError, ServeArgs, access, exit};
-use crate::article::ListQuery;
+use crate::article::{ListQuery, prune_request_keys};
 use crate::http::engine::Engine;
 use crate::http::{Access, Site, SiteParts};
 use crate::lifecycle::{BoxError, Handle, Manager, StartError};
@@ -54,6 +54,7 @@ pub(super) fn run(
         Err(StartError::Stopped(outcome)) => return Ok(outcome.exit_code()),
         Err(error) => return Err(not_started(&dir, &error)),
     }
+    forget_old_keys(&app);
     if let Some(source) = &seed
         && let Err(error) = plant(&app, source)
         // A stop asked for meanwhile is why it failed, and no failure: `import` goes on from there.
@@ -69,6 +70,20 @@ pub(super) fn run(
     let cause = manager.wait();
     let outcome = manager.stop(cause.to_string());
     if outcome.is_clean() { Ok(exit::OK) } else { Err(CliError::failed(outcome.to_string())) }
+}
+
+/// Removes request keys that are past their time, in bounded steps. Those of the time to come go with each new key.
+fn forget_old_keys(app: &App) {
+    const MAX_STEPS: u32 = 500;
+    const PER_STEP: u32 = 100;
+    for _ in 0..MAX_STEPS {
+        let now_ms = app.database.clock().now_ms();
+        match app.database.writer().transact(move |tx| prune_request_keys(tx, now_ms, PER_STEP)) {
+            Ok(removed) if removed == PER_STEP as usize => {}
+            Ok(_) => return,
+            Err(error) => return log::warn!("event=request_keys_kept error=\"{error}\""),
+        }
+    }
 }
 
 /// Why the start failed, with the file if it was the database. A log on stderr has the reason already.
