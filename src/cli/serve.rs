@@ -9,13 +9,12 @@ use std::sync::Arc;
 use super::access::ADMIN_VARIABLE;
 use super::app::App;
 use super::delivery::Delivery;
-use super::health;
 use super::import::{self, Source};
 use super::settings::{self, DataDir};
 use super::{CliError, ServeArgs, access, exit};
 use crate::article::ListQuery;
 use crate::http::engine::{Engine, EngineOptions};
-use crate::http::{Access, Site, SiteParts};
+use crate::http::{Access, Health, Site, SiteParts};
 use crate::lifecycle::{BoxError, Handle, Manager, ManagerOptions, StartError};
 use crate::outbox::{Operator, Relay};
 use crate::sinks::cache::PageCache;
@@ -94,7 +93,8 @@ fn site(app: &App, cache: PageCache, access: Access, relay: &Relay, handle: Hand
         cache,
         renderer: app.renderer.clone(),
         access,
-        health: Box::new(move || health::of(&handle, &relay, &operator)),
+        relay: relay.clone(),
+        health: Box::new(move || Health::look(&handle, &relay, &operator)),
     })
 }
 

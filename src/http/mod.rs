@@ -19,6 +19,8 @@ mod conditional;
 pub mod engine;
 mod feeds;
 mod health;
+mod local;
+mod metrics;
 mod pages;
 mod problem;
 mod request;

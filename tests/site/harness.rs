@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use vayu_articles::article::{self, ArticleRepository};
 use vayu_articles::http::engine::{Engine, EngineOptions};
-use vayu_articles::http::{Access, Health, Role, Site, SiteParts};
+use vayu_articles::http::{Access, Health, Role, ServiceHealth, Site, SiteParts};
 use vayu_articles::lifecycle::{Service, StartContext};
 use vayu_articles::outbox::{self, Relay};
 use vayu_articles::queue::SqliteWriter;
@@ -84,7 +84,12 @@ impl TestSite {
             cache,
             renderer,
             access: Access::fixed(&[("test", Role::Admin, TOKEN), ("pen", Role::Write, WRITE_TOKEN)]),
-            health: Box::new(|| Health { ready: true, services: Vec::new(), lanes: Vec::new(), backlog_error: None }),
+            relay: relay.clone(),
+            health: Box::new(|| {
+                let relay =
+                    ServiceHealth { name: "relay".to_owned(), state: "running".to_owned(), ..Default::default() };
+                Health { ready: true, services: vec![relay], lanes: Vec::new(), backlog_error: None }
+            }),
         });
         let addr = "127.0.0.1:0".parse().unwrap();
         let engine = site.serve_on(EngineOptions { addr, ..EngineOptions::default() });

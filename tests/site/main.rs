@@ -9,5 +9,6 @@ mod feeds;
 mod harness;
 mod hostile;
 mod markup;
+mod metrics;
 mod pages;
 mod storm;
