@@ -28,6 +28,7 @@ const COMMANDS: &[&[&str]] = &[
 fn program(dir: &TempDir) -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("vayu-articles"));
     for name in [
+        "VAYU_CONFIG",
         "VAYU_DATA",
         "VAYU_LOG",
         "VAYU_ADDR",
@@ -98,11 +99,39 @@ fn a_wrong_command_line_is_exit_code_2_and_touches_nothing() {
         &["import", post, "--cdn", "http://cdn/", "--site", "nowhere"],
         &["import", post, "--name", "a/b"],
         &["serve", "--log", "loud"],
+        &["serve", "--threads", "0"],
+        &["serve", "--config", "missing.toml"],
+        &["serve", "--config", post],
     ] {
         let output = run(&dir, args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output.stderr));
         assert!(!output.stderr.is_empty(), "{args:?}");
     }
+    assert!(empty(&dir));
+}
+
+#[test]
+fn print_config_shows_each_outcome_and_where_it_came_from_and_does_nothing_else() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let folder = tempfile::tempdir().expect("tempdir");
+    let file = folder.path().join("vayu.toml");
+    std::fs::write(&file, "[server]\nthreads = 7\n[cdn]\ntoken = \"s3cret\"\n").expect("write");
+    let mut command = program(&dir);
+    command.env("VAYU_CDN", "http://127.0.0.1:1/").args(["serve", "--print-config", "--site", "https://example.org"]);
+    let output = command.args(["--data", "elsewhere", "--config"]).arg(&file).output().expect("runs");
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    for (setting, place) in [
+        ("data = \"elsewhere\"", "flag, --data"),
+        ("threads = 7", "file, line 2"),
+        ("url = \"http://127.0.0.1:1/\"", "environment, VAYU_CDN"),
+        ("site = \"https://example.org\"", "flag, --site"),
+        ("keep = \"7d\"", "default"),
+    ] {
+        let line = printed.lines().find(|line| line.starts_with(setting)).unwrap_or_else(|| panic!("{printed}"));
+        assert!(line.ends_with(&format!("# {place}")), "{line}");
+    }
+    assert!(!printed.contains("s3cret"), "{printed}");
     assert!(empty(&dir));
 }
 

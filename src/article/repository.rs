@@ -6,8 +6,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use rusqlite::{Connection, OptionalExtension, Row, ToSql};
 use serde::Serialize;
 
+use super::request_key::Remembered;
 use super::tags::tag_key;
-use super::{Article, Kind, Status, rows, sql};
+use super::{Applied, Article, ArticleError, Kind, RequestKey, Status, rows, sql};
 use crate::storage::{Database, ReadError};
 
 /// Most articles on one page of a list.
@@ -225,6 +226,17 @@ impl ArticleRepository {
             let found = statement.query_map((id.unwrap_or_default(), limit), ArticleStamp::from_row)?;
             found.collect()
         })
+    }
+
+    /// What a single mutation under `key` led to, or that the key was used for another request; `None` if nothing was
+    /// committed under it within the last day.
+    ///
+    /// # Errors
+    /// [`RepositoryError::Read`].
+    pub fn remembered(&self, key: &RequestKey) -> Result<Option<Result<Applied, ArticleError>>, RepositoryError> {
+        let now_ms = self.database.clock().now_ms();
+        let found = self.read(|conn| Remembered::find(conn, key, now_ms))?;
+        Ok(found.and_then(|found| found.outcomes(key).map_or_else(|error| Some(Err(error)), |mut all| all.pop())))
     }
 
     /// The first `chars` characters of the texts of these articles, in their order; empty for one that is gone.

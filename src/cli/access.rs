@@ -2,31 +2,31 @@
 
 use std::net::SocketAddr;
 
-use super::settings::DataDir;
-use super::{AccessArgs, CliError};
+use super::CliError;
+use super::settings::{DataDir, Settings};
 use crate::http::access::{AccessOptions, AdminToken, TokenStore};
 
 /// The administrator's token; in the environment, since others could read it on a command line.
 pub(super) const ADMIN_VARIABLE: &str = "VAYU_ADMIN_TOKEN";
 
-/// Where the tokens for a server at `addr` come from. Touches nothing.
+/// Where the tokens for a server come from. Touches nothing.
 ///
 /// # Errors
 /// The settings do not fit each other or the address, or the named tokens cannot be read.
-pub(super) fn options(dir: &DataDir, args: &AccessArgs, addr: SocketAddr) -> Result<AccessOptions, CliError> {
+pub(super) fn options(dir: &DataDir, settings: &Settings) -> Result<AccessOptions, CliError> {
     let given = match std::env::var(ADMIN_VARIABLE) {
         Ok(token) => Some(token),
         Err(std::env::VarError::NotPresent) => None,
         Err(error) => return Err(CliError::Usage(format!("{ADMIN_VARIABLE}: {error}"))),
     };
-    let admin = match (given, &args.token_file) {
+    let admin = match (given, &settings.token_file) {
         (Some(_), Some(_)) => {
             return Err(CliError::Usage(format!("give either {ADMIN_VARIABLE} or --token-file, not both")));
         }
         (Some(token), None) => AdminToken::Given(token),
         (None, Some(path)) => AdminToken::File(path.clone()),
         (None, None) => {
-            may_be_made(dir, addr)?;
+            may_be_made(dir, settings.addr)?;
             AdminToken::Made(dir.admin_token())
         }
     };

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use super::help;
-use super::settings::{self, LogLevel, Secret};
+#[cfg(feature = "server")]
+use super::settings::ServeFlags;
+use super::settings::{self, DeliverFlags, Settings, SettingsError, SharedFlags};
 
 /// An article service whose every change commits together with a durable event.
 ///
@@ -14,12 +16,12 @@ use super::settings::{self, LogLevel, Secret};
 #[derive(Debug, Parser)]
 #[command(name = "vayu-articles", version, after_help = help::EXIT_CODES, after_long_help = help::with_exit_codes(help::OVERVIEW))]
 pub struct Cli {
-    /// Folder that holds everything; created if absent
-    #[arg(long, global = true, env = "VAYU_DATA", default_value = "./data", value_name = "DIR")]
-    pub data: PathBuf,
-    /// What is logged to stderr [default: info for `serve`, else warn]
-    #[arg(long, global = true, env = "VAYU_LOG", value_enum, value_name = "LEVEL")]
-    pub log: Option<LogLevel>,
+    /// A settings file; `vayu-articles.example.toml` has them all
+    #[arg(long, global = true, env = "VAYU_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Settings that every command has
+    #[command(flatten)]
+    pub shared: SharedFlags,
     /// What to do
     #[command(subcommand)]
     pub command: Command,
@@ -55,27 +57,15 @@ pub enum Command {
 #[cfg(feature = "server")]
 #[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// Address to listen on; port 0 takes a free port
-    #[arg(long, env = "VAYU_ADDR", default_value = "127.0.0.1:8080", value_name = "HOST:PORT", value_parser = settings::address)]
-    pub addr: std::net::SocketAddr,
     /// Import this folder first if the database holds no article
     #[arg(long, value_name = "PATH")]
     pub seed: Option<PathBuf>,
-    /// Who may write and operate
+    /// Print the settings and where each came from, and do nothing else
+    #[arg(long)]
+    pub print_config: bool,
+    /// The settings
     #[command(flatten)]
-    pub access: AccessArgs,
-    /// Where changed pages are purged
-    #[command(flatten)]
-    pub cdn: CdnArgs,
-}
-
-/// Who may write and operate.
-#[cfg(feature = "server")]
-#[derive(Debug, Args)]
-pub struct AccessArgs {
-    /// File that holds the administrator's token [default: VAYU_ADMIN_TOKEN, else admin.token in the data folder, made at the first start]
-    #[arg(long, env = "VAYU_TOKEN_FILE", value_name = "FILE")]
-    pub token_file: Option<PathBuf>,
+    pub settings: ServeFlags,
 }
 
 /// What to do with the named tokens.
@@ -119,26 +109,6 @@ pub struct NameArgs {
     pub name: String,
 }
 
-/// Where changed pages are purged.
-#[derive(Debug, Args)]
-pub struct CdnArgs {
-    /// Purge changed pages at this HTTP endpoint
-    #[arg(long = "cdn", env = "VAYU_CDN", value_name = "URL", requires = "site")]
-    pub endpoint: Option<String>,
-    /// Address of the site as its readers see it, for the feed, the site map and the URLs to purge
-    #[arg(long, env = "VAYU_SITE", value_name = "URL")]
-    pub site: Option<String>,
-    /// Bearer token for the endpoint; better in the environment, where others cannot list it
-    #[arg(
-        long = "cdn-token",
-        env = "VAYU_CDN_TOKEN",
-        value_name = "TOKEN",
-        hide_env_values = true,
-        requires = "endpoint"
-    )]
-    pub token: Option<Secret>,
-}
-
 /// What to import.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
@@ -147,9 +117,9 @@ pub struct ImportArgs {
     /// Name of the collection the files belong to [default: the folder's name]
     #[arg(long, value_name = "NAME", value_parser = settings::collection)]
     pub name: Option<String>,
-    /// Where changed pages are purged
+    /// The settings
     #[command(flatten)]
-    pub cdn: CdnArgs,
+    pub settings: DeliverFlags,
 }
 
 /// What to search for.
@@ -166,7 +136,7 @@ pub struct SearchArgs {
 /// Which outbox, and what to do with it.
 #[derive(Debug, Args)]
 pub struct OutboxArgs {
-    /// Database of a program that has the outbox in it, instead of --data (and VAYU_DATA); it must exist
+    /// Database of a program that has the outbox in it, instead of the one in the data folder; it must exist
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "data")]
     pub database: Option<PathBuf>,
     /// What to do
@@ -260,7 +230,7 @@ pub struct DiscardArgs {
 /// Which outbox's handlers, and what to do with them.
 #[derive(Debug, Args)]
 pub struct HandlersArgs {
-    /// Database of a program that has the outbox in it, instead of --data (and VAYU_DATA); it must exist
+    /// Database of a program that has the outbox in it, instead of the one in the data folder; it must exist
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "data")]
     pub database: Option<PathBuf>,
     /// What to do
@@ -290,13 +260,26 @@ pub struct HandlerArgs {
 }
 
 impl Cli {
-    /// How much is logged: what was asked for, else what suits the command.
-    pub fn log_level(&self) -> log::LevelFilter {
-        let usual = match self.command {
+    /// The settings of this run.
+    ///
+    /// # Errors
+    /// What is wrong with them and what to write instead.
+    pub fn settings(&self) -> Result<Settings, SettingsError> {
+        let own = match &self.command {
             #[cfg(feature = "server")]
-            Command::Serve(_) => log::LevelFilter::Info,
-            _ => log::LevelFilter::Warn,
+            Command::Serve(args) => args.settings.given(),
+            Command::Import(args) => args.settings.given(),
+            _ => self.shared.given(),
         };
-        self.log.map_or(usual, LogLevel::filter)
+        Settings::load(self.config.as_deref(), &[self.shared.given(), own])
+    }
+
+    /// How much is logged: what was asked for, else what suits the command.
+    pub fn log_level(&self, settings: &Settings) -> log::LevelFilter {
+        #[cfg(feature = "server")]
+        let serves = matches!(self.command, Command::Serve(_));
+        #[cfg(not(feature = "server"))]
+        let serves = false;
+        settings.log_filter(serves)
     }
 }

@@ -5,7 +5,7 @@ pub(super) const EXIT_CODES: &str = "\
 Exit codes:
   0    done
   1    something failed, or one file of several did: what and why stands on stderr
-  2    the command line is wrong; nothing was done
+  2    the command line or a setting is wrong; nothing was done
   130  a second signal came before the stop was done";
 
 /// `text` with the exit codes below it.
@@ -44,13 +44,15 @@ process at once, which loses nothing that was answered; one within 100 ms of the
   400, 413, 422                  sent again in halves; a single URL that gets it is given up
   3xx, any other 4xx             given up at once: mend the settings, then `outbox replay cdn --all`
 
-A CDN call takes 10 s at most, a handler's call 30 s; a stop 10 s per service and 30 s in all. Delivered events are kept for \
-7 days.
+Every setting is a flag, a variable of the environment and a key of the file that --config names; a flag counts before a \
+variable, that before the file. vayu-articles.example.toml has all keys; --print-config shows what a run would use and why. A \
+handler's call takes 30 s at most.
 
 Examples:
   vayu-articles serve
   vayu-articles serve --addr 127.0.0.1:0           (any free port; the address is printed)
   vayu-articles serve --data /var/lib/vayu --log warn
+  vayu-articles serve --config vayu-articles.toml --print-config
   vayu-articles serve --seed samples               (fills an empty database first)
   vayu-articles serve --cdn http://127.0.0.1:6081/purge --site https://example.org";
 

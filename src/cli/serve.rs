@@ -10,32 +10,41 @@ use super::access::ADMIN_VARIABLE;
 use super::app::App;
 use super::delivery::Delivery;
 use super::import::{self, Source};
-use super::settings::{self, DataDir};
+use super::output::Output;
+use super::settings::{DataDir, Settings};
 use super::{CliError, ServeArgs, access, exit};
 use crate::article::ListQuery;
-use crate::http::engine::{Engine, EngineOptions};
+use crate::http::engine::Engine;
 use crate::http::{Access, Health, Site, SiteParts};
-use crate::lifecycle::{BoxError, Handle, Manager, ManagerOptions, StartError};
+use crate::lifecycle::{BoxError, Handle, Manager, StartError};
 use crate::outbox::{Operator, Relay};
 use crate::sinks::cache::PageCache;
 
 /// Serves until a signal or a failure. The exit code is 0 only for a clean stop that was asked for.
 pub(super) fn run(
-    data: &Path,
+    settings: &Settings,
     args: &ServeArgs,
     on_signals: &dyn Fn(&Handle) -> Result<(), BoxError>,
 ) -> Result<u8, CliError> {
+    if args.print_config {
+        let mut out = Output::new();
+        for line in settings.print().lines() {
+            out.line(line)?;
+        }
+        out.flush()?;
+        return Ok(exit::OK);
+    }
     let seed = args.seed.as_deref().map(|path| Source::open(path, None)).transpose().map_err(CliError::Failed)?;
-    let cdn = settings::cdn(&args.cdn).map_err(CliError::Usage)?;
-    let access = access::options(&DataDir::at(data), &args.access, args.addr)?;
-    let dir = DataDir::create(data).map_err(CliError::Failed)?;
+    let cdn = settings.cdn()?;
+    let access = access::options(&DataDir::at(&settings.data), settings)?;
+    let dir = DataDir::create(&settings.data).map_err(CliError::Failed)?;
     let access = Access::open(access).map_err(failed)?;
-    let app = App::new(&dir).at_site(args.cdn.site.as_deref());
+    let app = App::new(&dir, settings).at_site(settings.site.as_deref());
     let cache = app.pages()?;
-    let mut manager = Manager::new(ManagerOptions::default());
-    let delivery = Delivery::new(&app, cache.clone(), cdn)?;
+    let mut manager = Manager::new(settings.manager());
+    let delivery = Delivery::new(&app, cache.clone(), cdn, settings.relay())?;
     let site = site(&app, cache, access.clone(), delivery.relay(), manager.handle());
-    let engine = Arc::new(site.serve_on(EngineOptions { addr: args.addr, ..EngineOptions::default() }));
+    let engine = Arc::new(site.serve_on(settings.engine()));
     register(&mut manager, &app, delivery, engine.clone()).map_err(failed)?;
     on_signals(&manager.handle()).map_err(failed)?;
 
@@ -54,7 +63,7 @@ pub(super) fn run(
     }
     if let Some(addr) = engine.local_addr() {
         // Whoever started this may have closed stdout; that is no reason not to serve.
-        let _ = announce(addr, data, &access);
+        let _ = announce(addr, &settings.data, &access);
     }
     let cause = manager.wait();
     let outcome = manager.stop(cause.to_string());

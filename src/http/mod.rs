@@ -19,6 +19,7 @@ mod conditional;
 pub mod engine;
 mod feeds;
 mod health;
+mod idempotency;
 mod local;
 mod metrics;
 mod pages;
@@ -28,6 +29,7 @@ mod route;
 mod site;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod view;
 
 pub use access::{Access, Caller, Role};

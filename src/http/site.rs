@@ -16,7 +16,7 @@ use super::pages::Pages;
 use super::problem::{self, Problem};
 use super::request::{Query, segments};
 use super::route::{self, Call, Guard};
-use crate::outbox::Relay;
+use crate::outbox::{Operator, Relay};
 use crate::service::{ArticleService, WriteContext};
 use crate::sinks::cache::PageCache;
 use crate::sinks::encode_segment;
@@ -56,6 +56,7 @@ pub struct Site {
 pub(super) struct Parts {
     pub(super) articles: ArticleService,
     pub(super) search: Arc<SearchIndex>,
+    pub(super) operator: Operator,
     pub(super) access: Access,
     pub(super) relay: Relay,
     pub(super) metrics: Metrics,
@@ -68,8 +69,9 @@ impl Site {
     pub fn new(parts: SiteParts) -> Self {
         let SiteParts { articles, search, cache, renderer, access, relay, health } = parts;
         let pages = Pages::new(articles.clone(), Arc::clone(&search), cache, renderer);
+        let operator = Operator::new(articles.repository().database());
         let metrics = Metrics::new();
-        Self { parts: Arc::new(Parts { articles, search, access, relay, metrics, health, pages }) }
+        Self { parts: Arc::new(Parts { articles, search, operator, access, relay, metrics, health, pages }) }
     }
 
     /// A server for this site, to be started as a service.
@@ -92,6 +94,7 @@ impl Site {
             correlation_id: Some(correlation.clone()),
             causation_id: None,
             deadline: Some(request.deadline),
+            key: None,
         };
         let mut caller = None;
         let path = segments(&request.path);
@@ -130,7 +133,7 @@ impl Site {
         let (route, segments) = route::find(method(request), &path)?;
         let caller = self.let_in(request, route.guard)?;
         *name = caller.as_ref().map(|caller| Arc::clone(&caller.name));
-        (route.answer)(&Call { parts: &self.parts, request, segments, caller, context })
+        (route.answer)(&Call { parts: &self.parts, route, request, segments, caller, context })
     }
 
     /// The one place where a request of the API is let in or turned away.

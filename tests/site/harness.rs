@@ -56,16 +56,24 @@ impl Answer {
 
 impl TestSite {
     pub fn new() -> Self {
-        Self::at("")
+        Self::with(Options::default(), EngineOptions::default())
+    }
+
+    pub fn with(storage: Options, engine: EngineOptions) -> Self {
+        Self::made(storage, engine, SiteInfo::default())
     }
 
     /// A site whose settings say that readers reach it there.
     pub fn at(base_url: &str) -> Self {
         let mut info = SiteInfo::default();
         base_url.clone_into(&mut info.base_url);
+        Self::made(Options::default(), EngineOptions::default(), info)
+    }
+
+    fn made(storage: Options, engine: EngineOptions, info: SiteInfo) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let components = [outbox::COMPONENT, article::COMPONENT];
-        let database = Database::open(folder.path().join("articles.db"), &components, Options::default()).unwrap();
+        let database = Database::open(folder.path().join("articles.db"), &components, storage).unwrap();
         let repository = ArticleRepository::new(database.clone());
         let source = Arc::new(repository.clone());
         let search = SearchIndex::new(folder.path().join("search.db"), source.clone(), SearchOptions::default());
@@ -92,7 +100,7 @@ impl TestSite {
             }),
         });
         let addr = "127.0.0.1:0".parse().unwrap();
-        let engine = site.serve_on(EngineOptions { addr, ..EngineOptions::default() });
+        let engine = site.serve_on(EngineOptions { addr, ..engine });
         engine.start(&StartContext::standalone("http", LONG)).unwrap();
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)

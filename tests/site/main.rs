@@ -11,4 +11,6 @@ mod hostile;
 mod markup;
 mod metrics;
 mod pages;
+mod pressure;
+mod retries;
 mod storm;
