@@ -22,6 +22,7 @@ mod health;
 mod idempotency;
 mod local;
 mod metrics;
+mod openapi;
 mod pages;
 mod problem;
 mod request;

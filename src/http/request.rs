@@ -98,6 +98,7 @@ pub(super) fn json_body(request: &Request) -> Result<Value, Problem> {
     serde_json::from_slice(&request.body).map_err(|error| {
         let mut problem = Problem::bad_request(format!("the body is not valid JSON: {error}"));
         problem.code = "bad_json";
+        problem.position = Some((error.line(), error.column()));
         problem
     })
 }
