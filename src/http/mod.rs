@@ -14,6 +14,7 @@
 //! ```
 
 pub mod access;
+mod admin;
 mod api;
 mod conditional;
 pub mod engine;

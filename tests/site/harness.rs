@@ -8,7 +8,7 @@ use vayu_articles::article::{self, ArticleRepository};
 use vayu_articles::http::engine::{Engine, EngineOptions};
 use vayu_articles::http::{Access, Health, Role, ServiceHealth, Site, SiteParts};
 use vayu_articles::lifecycle::{Service, StartContext};
-use vayu_articles::outbox::{self, Relay};
+use vayu_articles::outbox::{self, Relay, RelayBuilder};
 use vayu_articles::queue::SqliteWriter;
 use vayu_articles::service::ArticleService;
 use vayu_articles::sinks::cache::{CacheOptions, PageCache, PageHandler};
@@ -60,17 +60,27 @@ impl TestSite {
     }
 
     pub fn with(storage: Options, engine: EngineOptions) -> Self {
-        Self::made(storage, engine, SiteInfo::default())
+        Self::made(storage, engine, SiteInfo::default(), |relay| relay)
     }
 
     /// A site whose settings say that readers reach it there.
     pub fn at(base_url: &str) -> Self {
         let mut info = SiteInfo::default();
         base_url.clone_into(&mut info.base_url);
-        Self::made(Options::default(), EngineOptions::default(), info)
+        Self::made(Options::default(), EngineOptions::default(), info, |relay| relay)
     }
 
-    fn made(storage: Options, engine: EngineOptions, info: SiteInfo) -> Self {
+    /// A site with further handlers.
+    pub fn with_handlers(more: impl FnOnce(RelayBuilder) -> RelayBuilder) -> Self {
+        Self::made(Options::default(), EngineOptions::default(), SiteInfo::default(), more)
+    }
+
+    fn made(
+        storage: Options,
+        engine: EngineOptions,
+        info: SiteInfo,
+        more: impl FnOnce(RelayBuilder) -> RelayBuilder,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let components = [outbox::COMPONENT, article::COMPONENT];
         let database = Database::open(folder.path().join("articles.db"), &components, storage).unwrap();
@@ -82,9 +92,8 @@ impl TestSite {
         let cache = PageCache::open(folder_of_pages, &renderer.fingerprint(), CacheOptions::default()).unwrap();
         let relay = Relay::builder(&database)
             .handler("search", search.clone())
-            .handler("cache", PageHandler::new(cache.clone(), source, renderer.clone()))
-            .start()
-            .unwrap();
+            .handler("cache", PageHandler::new(cache.clone(), source, renderer.clone()));
+        let relay = more(relay).start().unwrap();
         let articles = ArticleService::new(Arc::new(SqliteWriter::new(&database)), repository);
         let site = Site::new(SiteParts {
             articles,

@@ -2,6 +2,7 @@
 #![cfg(feature = "server")]
 
 mod access;
+mod admin;
 mod api;
 #[path = "../article_support/mod.rs"]
 mod article_support;

@@ -4,6 +4,7 @@
 //! line in [`AREAS`]. Who is let in is taken from the route itself, and so are the answers that every route has. A test
 //! fails for a route without a description, and another sends every example.
 
+mod admin;
 mod articles;
 mod document;
 mod health;
@@ -25,7 +26,7 @@ use operation::{Operation, Reply};
 
 /// Each adds what it knows.
 const AREAS: &[fn(&mut Document)] =
-    &[articles::describe, search::describe, trace::describe, health::describe, describe];
+    &[articles::describe, search::describe, trace::describe, admin::describe, health::describe, describe];
 
 const PATH: &str = "/api/v1/openapi.json";
 
