@@ -16,6 +16,7 @@
 pub mod access;
 mod admin;
 mod api;
+mod by_id;
 mod conditional;
 pub mod engine;
 mod feeds;
