@@ -4,6 +4,7 @@
 //! line in [`AREAS`]. Who is let in is taken from the route itself, and so are the answers that every route has. A test
 //! fails for a route without a description, and another sends every example.
 
+mod admin;
 mod articles;
 mod by_id;
 mod document;
@@ -25,8 +26,15 @@ use document::Document;
 use operation::{Operation, Reply};
 
 /// Each adds what it knows.
-const AREAS: &[fn(&mut Document)] =
-    &[articles::describe, by_id::describe, search::describe, trace::describe, health::describe, describe];
+const AREAS: &[fn(&mut Document)] = &[
+    articles::describe,
+    by_id::describe,
+    search::describe,
+    trace::describe,
+    admin::describe,
+    health::describe,
+    describe,
+];
 
 const PATH: &str = "/api/v1/openapi.json";
 

@@ -28,6 +28,12 @@ impl Reply {
         Self { reply: json!({ "description": description, "content": { "application/json": { "schema": schema } } }) }
     }
 
+    /// Text of this type.
+    pub(super) fn text(description: &str, content_type: &str) -> Self {
+        let schema = json!({ "schema": { "type": "string" } });
+        Self { reply: json!({ "description": description, "content": { content_type: schema } }) }
+    }
+
     /// No body.
     pub(super) fn empty(description: &str) -> Self {
         Self { reply: json!({ "description": description }) }
@@ -96,6 +102,14 @@ impl Operation {
         let content = json!({ "application/json": { "schema": schema, "example": example } });
         self.operation.insert("requestBody".to_owned(), json!({ "required": true, "content": content }));
         self.problem(400, "bad_json").problem(408, "request_timeout").problem(413, "too_large")
+    }
+
+    /// The body may be left out: that means `{}`.
+    pub(super) fn or_no_body(mut self) -> Self {
+        if let Some(body) = self.operation.get_mut("requestBody") {
+            body["required"] = json!(false);
+        }
+        self
     }
 
     pub(super) fn reply(mut self, status: u16, reply: Reply) -> Self {
@@ -193,7 +207,7 @@ fn problem(status: u16, codes: &[&str]) -> Value {
         403 => "The token's role is too small.",
         404 => "There is no such thing.",
         408 => "The body took too long to arrive.",
-        409 => "It belongs to another article.",
+        409 => "It belongs to another article, or is not in the state for this.",
         412 => "The article is another than `If-Match` names.",
         413 => "The body is too large.",
         422 => "The content is wrong.",
