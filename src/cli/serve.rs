@@ -9,14 +9,13 @@ use std::sync::Arc;
 use super::access::ADMIN_VARIABLE;
 use super::app::App;
 use super::delivery::Delivery;
-use super::health;
 use super::import::{self, Source};
 use super::output::Output;
 use super::settings::{DataDir, Settings};
 use super::{CliError, ServeArgs, access, exit};
-use crate::article::ListQuery;
+use crate::article::{ListQuery, prune_request_keys};
 use crate::http::engine::Engine;
-use crate::http::{Access, Site, SiteParts};
+use crate::http::{Access, Health, Site, SiteParts};
 use crate::lifecycle::{BoxError, Handle, Manager, StartError};
 use crate::outbox::{Handler, Operator, Relay};
 use crate::sinks::cache::PageCache;
@@ -57,6 +56,7 @@ pub(super) fn run(
         Err(StartError::Stopped(outcome)) => return Ok(outcome.exit_code()),
         Err(error) => return Err(not_started(&dir, &error)),
     }
+    forget_old_keys(&app);
     if let Some(source) = &seed
         && let Err(error) = plant(&app, source)
         // A stop asked for meanwhile is why it failed, and no failure: `import` goes on from there.
@@ -87,6 +87,20 @@ fn further_handlers(settings: &Settings) -> Result<Vec<(&'static str, Arc<dyn Ha
     match settings.nats {
         Some(_) => Err(CliError::Usage("--nats: this program was built without the feature `nats`".to_owned())),
         None => Ok(Vec::new()),
+    }
+}
+
+/// Removes request keys that are past their time, in bounded steps. Those of the time to come go with each new key.
+fn forget_old_keys(app: &App) {
+    const MAX_STEPS: u32 = 500;
+    const PER_STEP: u32 = 100;
+    for _ in 0..MAX_STEPS {
+        let now_ms = app.database.clock().now_ms();
+        match app.database.writer().transact(move |tx| prune_request_keys(tx, now_ms, PER_STEP)) {
+            Ok(removed) if removed == PER_STEP as usize => {}
+            Ok(_) => return,
+            Err(error) => return log::warn!("event=request_keys_kept error=\"{error}\""),
+        }
     }
 }
 
@@ -122,7 +136,8 @@ fn site(app: &App, cache: PageCache, access: Access, relay: &Relay, handle: Hand
         cache,
         renderer: app.renderer.clone(),
         access,
-        health: Box::new(move || health::of(&handle, &relay, &operator)),
+        relay: relay.clone(),
+        health: Box::new(move || Health::look(&handle, &relay, &operator)),
     })
 }
 

@@ -14,6 +14,7 @@
 //! ```
 
 pub mod access;
+mod admin;
 mod api;
 mod by_id;
 mod conditional;
@@ -21,6 +22,9 @@ pub mod engine;
 mod feeds;
 mod health;
 mod idempotency;
+mod local;
+mod metrics;
+mod openapi;
 mod pages;
 mod problem;
 mod request;

@@ -2,13 +2,16 @@
 #![cfg(feature = "server")]
 
 mod access;
+mod admin;
 mod api;
 #[path = "../article_support/mod.rs"]
 mod article_support;
+mod described;
 mod feeds;
 mod harness;
 mod hostile;
 mod markup;
+mod metrics;
 mod pages;
 mod pressure;
 mod retries;
