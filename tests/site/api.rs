@@ -95,14 +95,41 @@ fn a_batch_has_one_result_per_item() {
 }
 
 #[test]
-fn an_article_may_be_named_like_a_route() {
+fn case_c09_an_article_may_be_named_like_a_route_by_slug_title_or_rename() {
     let site = TestSite::new();
-    for slug in ["bulk", "search", "health", "tags", "articles", "api", "assets"] {
+    for slug in [
+        "bulk",
+        "search",
+        "health",
+        "tags",
+        "articles",
+        "api",
+        "assets",
+        "admin",
+        "metrics",
+        "new",
+        "replay",
+        "by-id",
+        "trace",
+        "openapi",
+        "live",
+        "ready",
+        "dead-letters",
+        "batch",
+        "feed",
+        "sitemap",
+        "article-stamps",
+        "all",
+    ] {
         assert_eq!(site.post(json!({"title": slug, "content": "x", "slug": slug})).status, 201);
         assert_eq!(site.get(&format!("/api/v1/articles/{slug}")).status, 200, "{slug}");
         assert_eq!(site.get(&format!("/articles/{slug}")).status, 200, "{slug}");
         assert_eq!(site.patch(slug, json!({"title": "Changed"})).status, 200, "{slug}");
+        assert_eq!(site.patch(slug, json!({"slug": "renamed"})).status, 200, "{slug}");
+        assert_eq!(site.patch("renamed", json!({"slug": slug})).json()["slug"], slug);
         assert_eq!(site.delete(slug).status, 204, "{slug}");
+        assert_eq!(site.post(json!({"title": slug, "content": "x"})).json()["slug"], slug, "derived from the title");
+        assert_eq!(site.get(&format!("/api/v1/articles/{slug}")).status, 200, "{slug}");
     }
 }
 

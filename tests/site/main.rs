@@ -6,6 +6,7 @@ mod admin;
 mod api;
 #[path = "../article_support/mod.rs"]
 mod article_support;
+mod described;
 mod feeds;
 mod harness;
 mod hostile;

@@ -6,6 +6,7 @@
 
 mod admin;
 mod articles;
+mod by_id;
 mod document;
 mod health;
 mod operation;
@@ -25,8 +26,15 @@ use document::Document;
 use operation::{Operation, Reply};
 
 /// Each adds what it knows.
-const AREAS: &[fn(&mut Document)] =
-    &[articles::describe, search::describe, trace::describe, admin::describe, health::describe, describe];
+const AREAS: &[fn(&mut Document)] = &[
+    articles::describe,
+    by_id::describe,
+    search::describe,
+    trace::describe,
+    admin::describe,
+    health::describe,
+    describe,
+];
 
 const PATH: &str = "/api/v1/openapi.json";
 

@@ -87,7 +87,7 @@ impl Operation {
     /// A segment of the path, with an example.
     pub(super) fn segment(self, name: &str, description: &str, example: &str) -> Self {
         // Control characters are refused in any path.
-        let schema = json!({ "type": "string", "minLength": 1, "maxLength": 1000, "pattern": NO_CONTROLS,
+        let schema = json!({ "type": "string", "minLength": 1, "pattern": NO_CONTROLS,
             "examples": [example] });
         self.parameter("path", name, description, true, schema)
     }
