@@ -82,7 +82,7 @@ fn push_queue(main: &mut String, parts: &Parts) {
     let _ = write!(
         main,
         "<section class=\"card\">\n<h2>Throughput</h2>\n<dl class=\"figures\">\n\
-         <div><dt>Waiting writes</dt><dd>{}</dd></div>\n<div><dt>Commits per second</dt><dd>{rate:.1}</dd></div>\n\
+         <div><dt>Waiting writes</dt><dd>{}</dd></div>\n<div><dt>Committed per second</dt><dd>{rate:.1}</dd></div>\n\
          <div><dt>Last commit</dt><dd>{:.1} ms</dd></div>\n</dl>\n",
         stats.waiting_jobs,
         std::time::Duration::from_micros(stats.last_commit_us).as_secs_f64() * 1_000.0
