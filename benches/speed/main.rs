@@ -13,6 +13,7 @@ mod pipeline;
 mod place;
 mod raw;
 mod relay;
+mod retention;
 mod scale;
 mod search;
 mod sizes;
@@ -46,6 +47,7 @@ const SECTIONS: &[Section] = &[
     Section { lines: &["search.index.ratio"], measure: search::index },
     Section { lines: &["scale.poll.ratio", "scale.read.ratio"], measure: scale::behind_a_log },
     Section { lines: &["scale.write.ratio"], measure: scale::write },
+    Section { lines: &["retention.p99.ratio"], measure: retention::removal },
     Section { lines: &["mem.backlog_mib"], measure: memory::backlog },
     Section { lines: &["idle.writes"], measure: still::idle },
     Section { lines: &["start.ratio", "stop.ms"], measure: still::start_and_stop },

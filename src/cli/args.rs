@@ -5,8 +5,11 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use super::help;
+use super::operator_args::{HandlersArgs, OutboxArgs};
 #[cfg(feature = "server")]
 use super::settings::ServeFlags;
+#[cfg(feature = "nats")]
+use super::settings::WorkerFlags;
 use super::settings::{self, DeliverFlags, Settings, SettingsError, SharedFlags};
 
 /// An article service whose every change commits together with a durable event.
@@ -41,12 +44,16 @@ pub enum Command {
     /// Search the published articles
     #[command(after_long_help = help::with_exit_codes(help::SEARCH))]
     Search(SearchArgs),
-    /// Look at the outbox, and replay what failed
+    /// Look at the outbox; replay, edit or discard what failed; check it
     #[command(after_long_help = help::with_exit_codes(help::OUTBOX))]
     Outbox(OutboxArgs),
-    /// Look at the handlers
+    /// Look at the handlers; hold, rewind, rename or retire one
     #[command(after_long_help = help::with_exit_codes(help::HANDLER))]
     Handler(HandlersArgs),
+    /// Run handlers on this machine over the events that a `serve` elsewhere hands on to NATS, until SIGINT or SIGTERM
+    #[cfg(feature = "nats")]
+    #[command(after_long_help = help::with_exit_codes(help::WORKER))]
+    Worker(WorkerArgs),
     /// Say who may write and who may operate
     #[cfg(feature = "server")]
     #[command(after_long_help = help::with_exit_codes(help::TOKENS))]
@@ -66,6 +73,15 @@ pub struct ServeArgs {
     /// The settings
     #[command(flatten)]
     pub settings: ServeFlags,
+}
+
+/// How to work.
+#[cfg(feature = "nats")]
+#[derive(Debug, Args)]
+pub struct WorkerArgs {
+    /// The settings
+    #[command(flatten)]
+    pub settings: WorkerFlags,
 }
 
 /// What to do with the named tokens.
@@ -133,132 +149,6 @@ pub struct SearchArgs {
     pub limit: u32,
 }
 
-/// Which outbox, and what to do with it.
-#[derive(Debug, Args)]
-pub struct OutboxArgs {
-    /// Database of a program that has the outbox in it, instead of the one in the data folder; it must exist
-    #[arg(long, global = true, value_name = "FILE", conflicts_with = "data")]
-    pub database: Option<PathBuf>,
-    /// What to do
-    #[command(subcommand)]
-    pub command: OutboxCommand,
-}
-
-/// How to show it.
-#[derive(Debug, Args)]
-pub struct ShapeArgs {
-    /// Print one JSON document
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// What to do with the outbox.
-#[derive(Debug, Subcommand)]
-#[non_exhaustive]
-pub enum OutboxCommand {
-    /// How far each handler is, and what waits or failed
-    Stats(ShapeArgs),
-    /// The events that failed or wait behind a failed one
-    List(ListArgs),
-    /// One event, and how it fared with each handler
-    Show(ShowArgs),
-    /// Deliver a dead letter once more, with fresh attempts
-    ///
-    /// The relay of a running `serve` takes it up by itself; without one, the next `serve` or `import` does.
-    Replay(ReplayArgs),
-    /// Give up an event that failed or waits, or a dead letter, for good
-    ///
-    /// The next event of its key goes on. An event that runs at this moment is given up too: its outcome no longer counts.
-    Discard(DiscardArgs),
-}
-
-/// Which exceptions to list.
-#[derive(Debug, Args)]
-pub struct ListArgs {
-    /// Of this handler only
-    #[arg(long, value_name = "NAME")]
-    pub handler: Option<String>,
-    /// In this state [default: dead_letter, parked, retry and waiting]
-    #[arg(long, value_name = "STATE", value_enum)]
-    pub state: Option<settings::ListState>,
-    /// Most lines
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
-    pub limit: u32,
-    /// The next page: only events after this id
-    #[arg(long, value_name = "ID", requires = "handler")]
-    pub after: Option<i64>,
-    /// Print one JSON document
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Which event to show.
-#[derive(Debug, Args)]
-pub struct ShowArgs {
-    /// The event's number in the log, or its event id
-    pub event: String,
-}
-
-/// What to replay.
-#[derive(Debug, Args)]
-pub struct ReplayArgs {
-    /// The handler's name
-    pub handler: String,
-    /// The event's number in the log, or its event id
-    #[arg(required_unless_present = "all")]
-    pub event: Option<String>,
-    /// Also when a later event of the same key was delivered since, or after three replays
-    #[arg(long)]
-    pub force: bool,
-    /// All dead letters of the handler, in order, but those that would need --force
-    #[arg(long, conflicts_with_all = ["event", "force"])]
-    pub all: bool,
-}
-
-/// What to discard.
-#[derive(Debug, Args)]
-pub struct DiscardArgs {
-    /// The handler's name
-    pub handler: String,
-    /// The event's number in the log, or its event id
-    pub event: String,
-    /// Why; it is kept with the event
-    #[arg(long, value_name = "TEXT")]
-    pub reason: String,
-}
-
-/// Which outbox's handlers, and what to do with them.
-#[derive(Debug, Args)]
-pub struct HandlersArgs {
-    /// Database of a program that has the outbox in it, instead of the one in the data folder; it must exist
-    #[arg(long, global = true, value_name = "FILE", conflicts_with = "data")]
-    pub database: Option<PathBuf>,
-    /// What to do
-    #[command(subcommand)]
-    pub command: HandlerCommand,
-}
-
-/// What to do with the handlers.
-#[derive(Debug, Subcommand)]
-#[non_exhaustive]
-pub enum HandlerCommand {
-    /// Every handler the database knows: its filter, how far it is, who runs it
-    List(ShapeArgs),
-    /// Let a handler finish its running call and deliver nothing more, until it is released
-    ///
-    /// Its events are kept meanwhile. A hold outlasts restarts.
-    Hold(HandlerArgs),
-    /// End a hold
-    Release(HandlerArgs),
-}
-
-/// Which handler.
-#[derive(Debug, Args)]
-pub struct HandlerArgs {
-    /// The handler's name
-    pub name: String,
-}
-
 impl Cli {
     /// The settings of this run.
     ///
@@ -269,6 +159,8 @@ impl Cli {
             #[cfg(feature = "server")]
             Command::Serve(args) => args.settings.given(),
             Command::Import(args) => args.settings.given(),
+            #[cfg(feature = "nats")]
+            Command::Worker(args) => args.settings.given(),
             _ => self.shared.given(),
         };
         Settings::load(self.config.as_deref(), &[self.shared.given(), own])
@@ -276,10 +168,13 @@ impl Cli {
 
     /// How much is logged: what was asked for, else what suits the command.
     pub fn log_level(&self, settings: &Settings) -> log::LevelFilter {
-        #[cfg(feature = "server")]
-        let serves = matches!(self.command, Command::Serve(_));
-        #[cfg(not(feature = "server"))]
-        let serves = false;
+        let serves = match self.command {
+            #[cfg(feature = "server")]
+            Command::Serve(_) => true,
+            #[cfg(feature = "nats")]
+            Command::Worker(_) => true,
+            _ => false,
+        };
         settings.log_filter(serves)
     }
 }

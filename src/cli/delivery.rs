@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::CliError;
 use super::app::App;
 use crate::lifecycle::{BoxError, Service, StartContext};
-use crate::outbox::{LaneState, LaneStatus, Operator, Relay, RelayOptions};
+use crate::outbox::{Handler, LaneState, LaneStatus, Operator, Relay, RelayOptions};
 use crate::sinks::cache::{PageCache, PageHandler};
 use crate::sinks::cdn::CdnPurge;
 use crate::sinks::search::SearchIndex;
@@ -26,7 +26,8 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
-    /// The relay with every handler of the program; `pages` is where rendered pages go, `cdn` where they are purged.
+    /// The relay with every handler of the program; `pages` is where rendered pages go, `cdn` where they are purged, `further` what else
+    /// gets every event.
     ///
     /// # Errors
     /// None that could happen: the handlers' names are fixed and differ.
@@ -34,6 +35,7 @@ impl Delivery {
         app: &App,
         pages: PageCache,
         cdn: Option<CdnPurge>,
+        further: Vec<(&str, Arc<dyn Handler>)>,
         options: RelayOptions,
     ) -> Result<Self, CliError> {
         let repository = Arc::new(app.articles.repository().clone());
@@ -43,6 +45,9 @@ impl Delivery {
             .handler("cache", PageHandler::new(pages, repository, app.renderer.clone()));
         if let Some(cdn) = cdn {
             handlers = handlers.handler("cdn", cdn);
+        }
+        for (name, handler) in further {
+            handlers = handlers.shared_handler(name, handler);
         }
         let relay = handlers.build().map_err(|error| CliError::failed(error.to_string()))?;
         Ok(Self { relay, search: app.search.clone(), operator: Operator::new(&app.database) })

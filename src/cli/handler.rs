@@ -1,11 +1,17 @@
-//! `handler list|hold|release`.
+//! `handler list|hold|release|rewind|rename|retire`.
 
 use std::path::Path;
+use std::time::Duration;
+
+use serde_json::json;
 
 use super::outbox::state_of;
-use super::output::{Output, moment, printable};
-use super::{CliError, HandlerArgs, HandlerCommand, HandlersArgs, exit, json, log_file};
-use crate::outbox::{LaneInfo, Operator};
+use super::output::{Output, printable};
+use super::{
+    CliError, HandlerArgs, HandlerCommand, HandlersArgs, RenameArgs, RetireArgs, RewindArgs, exit, json, log_file,
+};
+use crate::outbox::{HeldLane, HoldError, LaneInfo, Operator, RewindTo};
+use crate::storage::TransactError;
 
 /// Runs one of the commands on a database that exists.
 pub(super) fn run(data: &Path, args: &HandlersArgs) -> Result<u8, CliError> {
@@ -16,6 +22,9 @@ pub(super) fn run(data: &Path, args: &HandlersArgs) -> Result<u8, CliError> {
         HandlerCommand::List(args) => list(&operator, args.json, &mut out),
         HandlerCommand::Hold(args) => hold(&operator, args, &mut out),
         HandlerCommand::Release(args) => release(&operator, args, &mut out),
+        HandlerCommand::Rewind(args) => rewind(&operator, args, &mut out),
+        HandlerCommand::Rename(args) => rename(&operator, args, &mut out),
+        HandlerCommand::Retire(args) => retire(&operator, args, &mut out),
     };
     log_file::close(&database)?;
     done?;
@@ -30,13 +39,26 @@ fn list(operator: &Operator, as_json: bool, out: &mut Output) -> Result<(), CliE
         return json::print(&json::handlers(&stats), out);
     }
     let rows: Vec<_> = stats.lanes.iter().map(row).collect();
-    out.table(["HANDLER", "EVENTS", "ON DEAD LETTER", "CURSOR", "OWNER", "SINCE", "STATE"], &rows)?;
+    out.table(["HANDLER", "CURSOR", "ON DEAD LETTER", "STATE", "EVENTS"], &rows)?;
     Ok(())
+}
+
+fn row(lane: &LaneInfo) -> [String; 5] {
+    [
+        printable(&lane.handler),
+        lane.cursor.to_string(),
+        lane.on_dead_letter.clone(),
+        state_of(lane),
+        printable(&lane.event_types.join(",")),
+    ]
 }
 
 fn hold(operator: &Operator, args: &HandlerArgs, out: &mut Output) -> Result<(), CliError> {
     let name = &args.name;
     operator.hold(name).map_err(|error| CliError::failed(format!("{name:?} was not held: {error}")))?;
+    if args.shape.json {
+        return json::print(&json!({ "handler": name, "held": true }), out);
+    }
     out.line(&format!("{} is held: it delivers nothing, and its events are kept, until its release", printable(name)))?;
     Ok(())
 }
@@ -44,18 +66,94 @@ fn hold(operator: &Operator, args: &HandlerArgs, out: &mut Output) -> Result<(),
 fn release(operator: &Operator, args: &HandlerArgs, out: &mut Output) -> Result<(), CliError> {
     let name = &args.name;
     operator.release(name).map_err(|error| CliError::failed(format!("{name:?} was not released: {error}")))?;
+    if args.shape.json {
+        return json::print(&json!({ "handler": name, "held": false }), out);
+    }
     out.line(&format!("{} is released: a running serve goes on with it, else the next one", printable(name)))?;
     Ok(())
 }
 
-fn row(lane: &LaneInfo) -> [String; 7] {
-    [
-        printable(&lane.handler),
-        printable(&lane.event_types.join(",")),
-        lane.on_dead_letter.clone(),
-        lane.cursor.to_string(),
-        lane.owner.clone().unwrap_or_else(|| "-".to_owned()),
-        lane.owned_since.map_or_else(|| "-".to_owned(), moment),
-        state_of(lane),
-    ]
+fn rewind(operator: &Operator, args: &RewindArgs, out: &mut Output) -> Result<(), CliError> {
+    let name = &args.name;
+    let to = match (&args.to, args.since) {
+        (Some(event), _) => match event.parse() {
+            Ok(id) => RewindTo::Id(id),
+            Err(_) => RewindTo::Event(event.clone()),
+        },
+        (None, Some(time)) => RewindTo::Time(time),
+        (None, None) => RewindTo::Start,
+    };
+    let lane = hold_and_wait(operator, name, args.wait, "rewound")?;
+    let done = lane.rewind(&to);
+    give_back(&lane)?;
+    let done = done.map_err(|error| CliError::failed(format!("{name:?} was not rewound: {error}")))?;
+    if args.shape.json {
+        let (from, to, forgotten) = (done.from, done.to, done.done_forgotten);
+        let document =
+            json!({ "handler": name, "from": from, "to": to, "done_forgotten": forgotten, "held": lane.was_held() });
+        return json::print(&document, out);
+    }
+    let (from, to) = (done.from, done.to);
+    out.line(&format!("{} goes from {from} back to {to} and delivers again what comes after", printable(name)))?;
+    still_held(&lane, out)
+}
+
+fn rename(operator: &Operator, args: &RenameArgs, out: &mut Output) -> Result<(), CliError> {
+    let RenameArgs { name, new_name, wait, shape } = args;
+    let mut lane = hold_and_wait(operator, name, *wait, "renamed")?;
+    let done = lane.rename(new_name);
+    give_back(&lane)?;
+    done.map_err(|error| CliError::failed(format!("{name:?} was not renamed: {error}")))?;
+    if shape.json {
+        return json::print(&json!({ "handler": new_name, "from": name, "held": lane.was_held() }), out);
+    }
+    out.line(&format!("{} is named {} now", printable(name), printable(new_name)))?;
+    still_held(&lane, out)
+}
+
+fn retire(operator: &Operator, args: &RetireArgs, out: &mut Output) -> Result<(), CliError> {
+    let RetireArgs { name, reason, wait, shape } = args;
+    let refused = |error: String| CliError::failed(format!("{name:?} was not retired: {error}"));
+    let discarded = match operator.hold_and_wait(name, Duration::from_secs(*wait)) {
+        Ok(lane) => {
+            let done = lane.retire(reason);
+            if done.is_err() {
+                give_back(&lane)?;
+            }
+            done.map_err(|error| refused(error.to_string()))?
+        }
+        // What an earlier lane of that name left.
+        Err(TransactError::Task(HoldError::NotFound)) => {
+            let discarded = operator.discard_without_lane(name, reason).map_err(|error| refused(error.to_string()))?;
+            if discarded == 0 {
+                return Err(refused("the database knows no handler of that name: list them first".to_owned()));
+            }
+            discarded
+        }
+        Err(error) => return Err(refused(error.to_string())),
+    };
+    if shape.json {
+        return json::print(&json!({ "handler": name, "discarded": discarded }), out);
+    }
+    out.line(&format!("{} is retired; discarded with it: {discarded}", printable(name)))?;
+    Ok(())
+}
+
+fn hold_and_wait(operator: &Operator, name: &str, seconds: u64, what: &str) -> Result<HeldLane, CliError> {
+    operator
+        .hold_and_wait(name, Duration::from_secs(seconds))
+        .map_err(|error| CliError::failed(format!("{name:?} was not {what}: {error}")))
+}
+
+fn give_back(lane: &HeldLane) -> Result<(), CliError> {
+    let name = lane.handler();
+    lane.give_back()
+        .map_err(|error| CliError::failed(format!("{name:?} is still held (`handler release` ends that): {error}")))
+}
+
+fn still_held(lane: &HeldLane, out: &mut Output) -> Result<(), CliError> {
+    if lane.was_held() {
+        out.line(&format!("{} is still held, as before", printable(lane.handler())))?;
+    }
+    Ok(())
 }

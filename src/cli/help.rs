@@ -68,6 +68,22 @@ Examples:
   vayu-articles tokens list
   vayu-articles tokens remove editor";
 
+#[cfg(feature = "nats")]
+pub(super) const WORKER: &str = "\
+Takes the events from JetStream, fetches each article by id from --origin and keeps what it has done in worker.db in its data \
+folder, so that each event takes effect once here, whatever the broker brings twice. A message is acknowledged once its effect, or its \
+dead letter, is durable. `outbox list|show|replay|discard --data DIR` on that folder lists and replays its dead letters.
+
+Workers of one --name share the events, and order per article is kept: the broker lets one event of a partition be under way at a \
+time. To share the load give `serve` and the workers the same --nats-partitions. Each machine that searches or renders for itself needs a \
+--name of its own. docs/jetstream.md tells what happens in which outage.
+
+Examples:
+  vayu-articles worker --nats nats://broker:4222 --origin https://example.org --data /var/lib/vayu-worker
+  VAYU_ORIGIN_TOKEN=... vayu-articles worker --nats nats://broker:4222 --origin http://10.0.0.1:8080 --name search-2
+  vayu-articles worker ... --handlers cdn --cdn http://127.0.0.1:6081/purge --site https://example.org
+  vayu-articles outbox list --data /var/lib/vayu-worker";
+
 pub(super) const IMPORT: &str = "\
 Takes .md and .markdown files, in all folders below PATH (32 deep at most), in the order of their names. Hidden files \
 and node_modules are skipped, links to folders are not entered. A file may open with YAML (---) or TOML (+++) front matter:
@@ -101,18 +117,55 @@ Examples:
   vayu-articles search '\"dead letter\" replay' --limit 5";
 
 pub(super) const OUTBOX: &str = "\
+Every command works while handlers run and while none does. What an operator does to an event that runs at that moment wins: the \
+outcome of that run is not written.
+
+With --json each prints one document. Fields are only ever added; moments are RFC 3339 in UTC; an exception has handler, id, \
+state, event_type, key, attempts, crashes, replays, next_attempt_at, superseded_by, reason, edited, history (at, what, reason), \
+created_at, updated_at:
+  stats     last_id, lanes, types_without_lane (event_type, events)
+  list      exceptions, next (for --after; null on the last page)
+  show      event, undecodable, lanes (handler, state), exceptions, edited (handler, payload)
+  trace     correlation_id, events (id, event_id, event_type, key, occurred_at, correlation_id, causation_id, payload)
+  replay    handler, id (null for many), replayed, left
+  edit      handler, id, edited
+  discard   handler, id, discarded
+  resume    handler, key, passed_over (ids)
+  check     lanes, exceptions, mended, findings (breach, handler, id, what, remedy, mendable), more
+
 Examples:
   vayu-articles outbox stats
   vayu-articles outbox list                        (all that failed or waits)
-  vayu-articles outbox list --handler search --state dead_letter --json
+  vayu-articles outbox list --handler search --type 'article.*' --older-than 1d --json
   vayu-articles outbox show 4711
+  vayu-articles outbox trace 0197c2f0-5c5e-7c4b-9d55-0f6d3c1c5e11
   vayu-articles outbox replay search 4711
+  vayu-articles outbox replay search --reason 'connection refused' --newer-than 2h
   vayu-articles outbox replay search --all
+  vayu-articles outbox edit mail 4711 --payload '{\"to\": \"somebody\"}'
   vayu-articles outbox discard cdn 4711 --reason 'the page is gone'
+  vayu-articles outbox resume billing order-17
+  vayu-articles outbox check --fix
   vayu-articles outbox stats --database shop.db    (of a program that embeds the outbox)";
 
 pub(super) const HANDLER: &str = "\
+A handler goes back only, to deliver again; to leave events out, discard them. What failed in the past that is delivered again \
+keeps its turn; dead letters stay what they are. Rename and retire a handler while the program that has it is stopped: one that \
+runs with it delivers nothing more for it, and one that starts with the old name begins at the start of the log.
+
+With --json each prints one document; fields are only ever added:
+  list           lanes, as in `outbox stats --json`
+  hold, release  handler, held
+  rewind         handler, from, to (positions), done_forgotten, held
+  rename         handler (the new name), from (the old one), held
+  retire         handler, discarded
+
 Examples:
   vayu-articles handler list
   vayu-articles handler hold cdn
-  vayu-articles handler release cdn";
+  vayu-articles handler release cdn
+  vayu-articles handler rewind search --to 4711
+  vayu-articles handler rewind search --since 2026-03-01T00:00:00Z
+  vayu-articles handler backfill webhook --to-start
+  vayu-articles handler rename mail post-office
+  vayu-articles handler retire cdn --reason 'no CDN any more'";

@@ -66,7 +66,7 @@ pub(super) fn run(settings: &Settings, args: &ImportArgs) -> Result<u8, CliError
 }
 
 fn deliver(app: &App, cdn: Option<CdnPurge>, settings: &Settings) -> Result<Vec<String>, CliError> {
-    Delivery::new(app, app.pages()?, cdn, settings.relay())?.drain()
+    Delivery::new(app, app.pages()?, cdn, Vec::new(), settings.relay())?.drain()
 }
 
 /// Stores every file of `source`, and says on stderr what needs saying.

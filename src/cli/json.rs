@@ -4,7 +4,10 @@ use serde_json::{Value, json};
 
 use super::CliError;
 use super::output::{Output, moment};
-use crate::outbox::{ExceptionInfo, LaneInfo, OutboxStats, OwnerState};
+use crate::outbox::{
+    CheckReport, Event, EventStory, ExceptionCursor, ExceptionInfo, Finding, HistoryEntry, LaneInfo, OutboxStats,
+    OwnerState,
+};
 
 pub(super) fn print(document: &Value, out: &mut Output) -> Result<(), CliError> {
     Ok(out.line(&document.to_string())?)
@@ -26,8 +29,60 @@ pub(super) fn handlers(stats: &OutboxStats) -> Value {
 }
 
 /// `outbox list`
-pub(super) fn exceptions(found: &[ExceptionInfo]) -> Value {
-    json!({ "exceptions": found.iter().map(exception).collect::<Vec<_>>() })
+pub(super) fn exceptions(found: &[ExceptionInfo], next: Option<&ExceptionCursor>) -> Value {
+    json!({ "exceptions": found.iter().map(exception).collect::<Vec<_>>(), "next": next.map(ToString::to_string) })
+}
+
+/// `outbox show`
+pub(super) fn story(story: &EventStory) -> Value {
+    let lanes = story.lanes.iter().map(|(handler, state)| json!({ "handler": handler, "state": state }));
+    let edited = story.edited.iter().map(|(handler, payload)| json!({ "handler": handler, "payload": payload }));
+    json!({
+        "event": story.event.as_ref().map(event),
+        "undecodable": story.undecodable,
+        "lanes": lanes.collect::<Vec<_>>(),
+        "exceptions": story.exceptions.iter().map(exception).collect::<Vec<_>>(),
+        "edited": edited.collect::<Vec<_>>(),
+    })
+}
+
+/// `outbox trace`
+pub(super) fn trail(correlation_id: &str, events: &[Event]) -> Value {
+    json!({ "correlation_id": correlation_id, "events": events.iter().map(event).collect::<Vec<_>>() })
+}
+
+/// `outbox check`
+pub(super) fn findings(report: &CheckReport, mended: u64) -> Value {
+    let finding = |finding: &Finding| {
+        json!({
+            "breach": finding.breach.code(),
+            "handler": finding.handler,
+            "id": finding.outbox_id,
+            "what": finding.what,
+            "remedy": finding.remedy,
+            "mendable": finding.is_mendable(),
+        })
+    };
+    json!({
+        "lanes": report.lanes,
+        "exceptions": report.exceptions,
+        "mended": mended,
+        "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
+        "more": report.more,
+    })
+}
+
+fn event(event: &Event) -> Value {
+    json!({
+        "id": event.id,
+        "event_id": event.event_id,
+        "event_type": event.event_type,
+        "key": event.key,
+        "occurred_at": moment(event.occurred_at),
+        "correlation_id": event.correlation_id,
+        "causation_id": event.causation_id,
+        "payload": event.payload,
+    })
 }
 
 fn lane(lane: &LaneInfo) -> Value {
@@ -69,10 +124,12 @@ fn owner_state(state: OwnerState) -> &'static str {
 }
 
 fn exception(info: &ExceptionInfo) -> Value {
+    let entry = |entry: &HistoryEntry| json!({ "at": moment(entry.at), "what": entry.what, "reason": entry.reason });
     json!({
         "handler": info.handler,
         "id": info.outbox_id,
         "state": info.state.stored(),
+        "event_type": info.event_type,
         "key": info.key,
         "attempts": info.attempts,
         "crashes": info.crashes,
@@ -80,6 +137,8 @@ fn exception(info: &ExceptionInfo) -> Value {
         "next_attempt_at": info.next_attempt_at.map(moment),
         "superseded_by": info.superseded_by,
         "reason": info.reason,
+        "edited": info.edited,
+        "history": info.history.iter().map(entry).collect::<Vec<_>>(),
         "created_at": moment(info.created_at),
         "updated_at": moment(info.updated_at),
     })

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "server")]
 mod access;
+mod acts;
 mod app;
 mod args;
 mod dates;
@@ -12,29 +13,40 @@ mod front_matter;
 mod handler;
 mod help;
 mod import;
+mod invariants;
 mod json;
 mod log_file;
 mod log_line;
 mod markdown_files;
+mod operator_args;
 mod outbox;
 mod output;
 mod search;
 #[cfg(feature = "server")]
 mod serve;
 mod settings;
+mod story;
 #[cfg(feature = "server")]
 mod tokens;
+#[cfg(feature = "nats")]
+mod worker;
+mod worker_ledger;
 
 use crate::lifecycle::{BoxError, Handle};
 use error::CliError;
 
-pub use args::{
-    Cli, Command, DiscardArgs, HandlerArgs, HandlerCommand, HandlersArgs, ImportArgs, ListArgs, OutboxArgs,
-    OutboxCommand, ReplayArgs, SearchArgs, ShapeArgs, ShowArgs,
-};
+#[cfg(feature = "nats")]
+pub use args::WorkerArgs;
+pub use args::{Cli, Command, ImportArgs, SearchArgs};
 #[cfg(feature = "server")]
 pub use args::{NameArgs, ServeArgs, TokenArgs, TokensArgs, TokensCommand};
 pub use log_line::LogLine;
+pub use operator_args::{
+    CheckArgs, DiscardArgs, EditArgs, FilterArgs, HandlerArgs, HandlerCommand, HandlersArgs, ListArgs, OutboxArgs,
+    OutboxCommand, RenameArgs, ReplayArgs, ResumeArgs, RetireArgs, RewindArgs, ShapeArgs, ShowArgs, TraceArgs,
+};
+#[cfg(feature = "nats")]
+pub use settings::WorkerFlags;
 pub use settings::{DeliverFlags, ListState, LogFormat, LogLevel, Secret, Settings, SettingsError, SharedFlags};
 #[cfg(feature = "server")]
 pub use settings::{ServeFlags, TokenRole};
@@ -51,6 +63,8 @@ pub fn run(cli: &Cli, settings: &Settings, on_signals: &dyn Fn(&Handle) -> Resul
         Command::Search(args) => search::run(settings, args),
         Command::Outbox(args) => outbox::run(data, args),
         Command::Handler(args) => handler::run(data, args),
+        #[cfg(feature = "nats")]
+        Command::Worker(_) => worker::run(settings, on_signals),
         #[cfg(feature = "server")]
         Command::Tokens(args) => tokens::run(data, args),
     };

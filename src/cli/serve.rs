@@ -17,8 +17,10 @@ use crate::article::ListQuery;
 use crate::http::engine::Engine;
 use crate::http::{Access, Health, Site, SiteParts};
 use crate::lifecycle::{BoxError, Handle, Manager, StartError};
-use crate::outbox::{Operator, Relay};
+use crate::outbox::{Handler, Operator, Relay};
 use crate::sinks::cache::PageCache;
+#[cfg(feature = "nats")]
+use crate::sinks::nats::NatsSink;
 
 /// Serves until a signal or a failure. The exit code is 0 only for a clean stop that was asked for.
 pub(super) fn run(
@@ -36,13 +38,14 @@ pub(super) fn run(
     }
     let seed = args.seed.as_deref().map(|path| Source::open(path, None)).transpose().map_err(CliError::Failed)?;
     let cdn = settings.cdn()?;
+    let further = further_handlers(settings)?;
     let access = access::options(&DataDir::at(&settings.data), settings)?;
     let dir = DataDir::create(&settings.data).map_err(CliError::Failed)?;
     let access = Access::open(access).map_err(failed)?;
     let app = App::new(&dir, settings).at_site(settings.site.as_deref());
     let cache = app.pages()?;
     let mut manager = Manager::new(settings.manager());
-    let delivery = Delivery::new(&app, cache.clone(), cdn, settings.relay())?;
+    let delivery = Delivery::new(&app, cache.clone(), cdn, further, settings.relay())?;
     let site = site(&app, cache, access.clone(), delivery.relay(), manager.handle());
     let engine = Arc::new(site.serve_on(settings.engine()));
     register(&mut manager, &app, delivery, engine.clone()).map_err(failed)?;
@@ -68,6 +71,25 @@ pub(super) fn run(
     let cause = manager.wait();
     let outcome = manager.stop(cause.to_string());
     if outcome.is_clean() { Ok(exit::OK) } else { Err(CliError::failed(outcome.to_string())) }
+}
+
+/// A handler with its name.
+type Named = (&'static str, Arc<dyn Handler>);
+
+/// What else gets every event: the broker, if one is set.
+#[cfg(feature = "nats")]
+fn further_handlers(settings: &Settings) -> Result<Vec<Named>, CliError> {
+    let Some(options) = settings.nats()? else { return Ok(Vec::new()) };
+    let sink = NatsSink::new(options).map_err(|error| CliError::Usage(error.to_string()))?;
+    Ok(vec![("nats", Arc::new(sink))])
+}
+
+#[cfg(not(feature = "nats"))]
+fn further_handlers(settings: &Settings) -> Result<Vec<Named>, CliError> {
+    match settings.nats {
+        Some(_) => Err(CliError::Usage("--nats: this program was built without the feature `nats`".to_owned())),
+        None => Ok(Vec::new()),
+    }
 }
 
 /// Why the start failed, with the file if it was the database. A log on stderr has the reason already.

@@ -147,6 +147,27 @@ pub(super) fn make_next_due(tx: &Transaction<'_>, handler: &str, key: &str, now:
     Ok(())
 }
 
+/// A row of the key was made: what was first of it so far waits, if that is later. Only after a rewind it can be.
+pub(super) fn later_ones_wait(
+    tx: &Transaction<'_>,
+    handler: &str,
+    key: Option<&str>,
+    id: i64,
+    now: i64,
+) -> rusqlite::Result<()> {
+    let Some(key) = key else { return Ok(()) };
+    let next = tx
+        .prepare_cached(sql::NEXT_OPEN)?
+        .query_row((handler, key, id), |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)))
+        .optional()?;
+    if let Some((next, state)) = next
+        && state == "retry"
+    {
+        tx.prepare_cached(sql::HEAD_WAITS)?.execute((next, handler, now))?;
+    }
+    Ok(())
+}
+
 fn write_change<'f>(
     tx: &Transaction<'_>,
     flush: &Flush,
@@ -250,6 +271,9 @@ fn insert_row(
         history,
         flush.now,
     ))?;
+    if matches!(decided.state, "retry" | "parked") {
+        later_ones_wait(tx, &flush.handler, key, id, flush.now)?;
+    }
     Ok(())
 }
 
@@ -262,7 +286,7 @@ fn close_row(tx: &Transaction<'_>, flush: &Flush, id: i64, began: &Began) -> rus
         return Ok(true);
     }
     let old: Option<String> =
-        tx.prepare_cached(sql::READ_HISTORY)?.query_row((id, handler), |row| row.get(0)).optional()?;
+        tx.prepare_cached(sql::READ_HISTORY)?.query_row((id, handler), |row| history::column(row, 0)).optional()?;
     let Some(old) = old else { return Ok(false) };
     let history = if old == "[]" { old } else { history::append(&old, flush.now, "done", "delivered") };
     let written = (id, handler, state, replays, began.payload(), flush.now, history);
@@ -279,8 +303,10 @@ fn fail_row(
     verdict: &Verdict,
 ) -> rusqlite::Result<bool> {
     let decided = decide(tx, flush, id, key, verdict)?;
-    let old: Option<String> =
-        tx.prepare_cached(sql::READ_HISTORY)?.query_row((id, &flush.handler), |row| row.get(0)).optional()?;
+    let old: Option<String> = tx
+        .prepare_cached(sql::READ_HISTORY)?
+        .query_row((id, &flush.handler), |row| history::column(row, 0))
+        .optional()?;
     let Some(old) = old else { return Ok(false) };
     let reason = decided.reason.unwrap_or_default();
     let written = tx.prepare_cached(sql::FAIL_ROW)?.execute((

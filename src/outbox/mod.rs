@@ -48,6 +48,7 @@
 //! What a handler answers decides what happens next; see [`DispatchError`]. Handlers must be idempotent: a crash
 //! repeats at most what was finished in the last 50 ms.
 
+mod check;
 mod classify;
 mod dispatch;
 mod event;
@@ -66,7 +67,10 @@ mod relay;
 mod retention;
 mod sql;
 mod standing;
+#[cfg(test)]
+mod tests;
 
+pub use check::{Breach, CheckReport, Finding, MAX_FINDINGS, check, mend};
 pub use dispatch::{DispatchError, DispatchFn, EventFilter, Handler, LaneStart, OnDeadLetter, StartAt};
 pub(crate) use event::insert_serialized;
 pub use event::{Event, InsertError, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, NewEvent, insert};

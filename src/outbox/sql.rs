@@ -65,21 +65,29 @@ statements! {
     LAST_ID = "SELECT coalesce(max(id), 0) FROM event_outbox";
 
     // --- reading exceptions ----------------------------------------------------------------------------------------
+    // After a rewind there are some beyond the lane's position: those wait until the lane has come to them again (that
+    // is the last parameter but for a limit), or they would run before earlier events of their key.
+    NEXT_ID = "SELECT id FROM event_outbox WHERE id > ?1 ORDER BY id LIMIT 1";
     READ_DUE = "SELECT outbox_id, event_key, state, attempts, crashes, replays, superseded_by, payload, \
         octet_length(payload), instr(history, '\"what\":\"forced replay\"') > 0 FROM deliveries \
-        WHERE handler = ?1 AND state = 'retry' AND next_attempt_at <= ?2 ORDER BY next_attempt_at, outbox_id LIMIT ?3";
+        WHERE handler = ?1 AND state = 'retry' AND next_attempt_at <= ?2 AND outbox_id <= ?4 \
+        ORDER BY next_attempt_at, outbox_id LIMIT ?3";
     /// Beyond the longest backoff: the clock was set back since.
     READ_STRANDED = "SELECT outbox_id, event_key, state, attempts, crashes, replays, superseded_by, payload, \
         octet_length(payload), instr(history, '\"what\":\"forced replay\"') > 0 FROM deliveries \
-        WHERE handler = ?1 AND state = 'retry' AND next_attempt_at > ?2 ORDER BY next_attempt_at, outbox_id LIMIT ?3";
+        WHERE handler = ?1 AND state = 'retry' AND next_attempt_at > ?2 AND outbox_id <= ?4 \
+        ORDER BY next_attempt_at, outbox_id LIMIT ?3";
     READ_CRASHED = "SELECT outbox_id, event_key, state, attempts, crashes, replays, superseded_by, payload, \
         octet_length(payload), instr(history, '\"what\":\"forced replay\"') > 0 FROM deliveries INDEXED BY deliveries_crashed \
-        WHERE handler = ?1 AND crashes > 0 AND state = 'retry' ORDER BY outbox_id LIMIT ?2";
+        WHERE handler = ?1 AND crashes > 0 AND state = 'retry' AND outbox_id <= ?3 ORDER BY outbox_id LIMIT ?2";
     /// What waits behind a head, in order.
     READ_WAITING = "SELECT outbox_id, event_key, state, attempts, crashes, replays, superseded_by, payload, \
         octet_length(payload), instr(history, '\"what\":\"forced replay\"') > 0 FROM deliveries \
-        WHERE handler = ?1 AND event_key = ?2 AND outbox_id > ?3 AND (state = 'retry' OR state = 'waiting' OR state = 'parked') \
-        ORDER BY outbox_id LIMIT ?4";
+        WHERE handler = ?1 AND event_key = ?2 AND outbox_id > ?3 AND outbox_id <= ?5 \
+        AND (state = 'retry' OR state = 'waiting' OR state = 'parked') ORDER BY outbox_id LIMIT ?4";
+    /// An operator edited or replayed the row since the run began.
+    ASKED_FOR_AGAIN = "SELECT EXISTS (SELECT 1 FROM deliveries WHERE outbox_id = ?1 AND handler = ?2 \
+        AND (replays <> ?3 OR payload IS NOT ?4) AND (state = 'retry' OR state = 'waiting'))";
     READ_EVENT = "SELECT id, event_id, event_type, event_key, \
         CASE WHEN octet_length(payload) <= ?2 THEN payload END, correlation_id, causation_id, occurred_at \
         FROM event_outbox WHERE id = ?1";
@@ -101,6 +109,11 @@ statements! {
         WHERE ?1 > 0 AND NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'event_outbox')";
     /// The row a number of places after a position, or the last one.
     SINGLE_STEP_END = "SELECT max(id) FROM (SELECT id FROM event_outbox WHERE id > ?1 ORDER BY id LIMIT ?2)";
+    /// The last row of a handler that is open or may be replayed: beyond the cursor only after a rewind.
+    LAST_ROW = "SELECT max(coalesce((SELECT max(outbox_id) FROM deliveries WHERE state = 'retry' AND handler = ?1), 0), \
+        coalesce((SELECT max(outbox_id) FROM deliveries WHERE state = 'waiting' AND handler = ?1), 0), \
+        coalesce((SELECT max(outbox_id) FROM deliveries WHERE state = 'parked' AND handler = ?1), 0), \
+        coalesce((SELECT max(outbox_id) FROM deliveries WHERE state = 'dead_letter' AND handler = ?1), 0))";
     LANES_OF_OWNER = "SELECT count(*) FROM lanes WHERE owner = ?1";
     /// Tells whether an operator has asked for the lane meanwhile.
     MOVE_CURSOR = "UPDATE lanes SET cursor = ?4, running_id = ?5 WHERE handler = ?1 AND owner = ?2 AND cursor = ?3 \
@@ -127,6 +140,8 @@ statements! {
         WHERE outbox_id = ?1 AND handler = ?2 AND replays = ?4 AND payload IS ?5 \
         AND (state = ?3 OR (?3 = 'waiting' AND state = 'retry'))";
     READ_HISTORY = "SELECT history FROM deliveries WHERE outbox_id = ?1 AND handler = ?2";
+    NEXT_OPEN = "SELECT outbox_id, state FROM deliveries WHERE handler = ?1 AND event_key = ?2 AND outbox_id > ?3 \
+        AND (state = 'retry' OR state = 'waiting' OR state = 'parked') ORDER BY outbox_id LIMIT 1";
     LOWEST_OPEN = "SELECT outbox_id, state FROM deliveries WHERE handler = ?1 AND event_key = ?2 \
         AND (state = 'retry' OR state = 'waiting' OR state = 'parked') ORDER BY outbox_id LIMIT 1";
     MAKE_DUE = "UPDATE deliveries SET state = 'retry', next_attempt_at = ?3, updated_at = ?3 \
@@ -178,7 +193,7 @@ statements! {
         FROM deliveries WHERE handler = ?1 AND outbox_id = (SELECT min(outbox_id) FROM deliveries \
         INDEXED BY deliveries_open WHERE handler = ?1 AND (state = 'retry' OR state = 'waiting' OR state = 'parked'))";
     /// The newest rows, without their payloads.
-    LOOK_BACK = "SELECT id, event_type, event_key FROM event_outbox ORDER BY id DESC LIMIT ?1";
+    LOOK_BACK = "SELECT id, event_type, event_key FROM event_outbox WHERE id <= ?1 ORDER BY id DESC LIMIT ?2";
     /// At most `?3` of them.
     COUNT_IN_STATE = "SELECT count(*) FROM (SELECT 1 FROM deliveries WHERE state = ?1 AND handler = ?2 LIMIT ?3)";
     /// Exceptions of a handler after a log position, in the wanted states, merged in the order of the positions.
@@ -214,8 +229,9 @@ statements! {
     DONE_ABOVE = "SELECT outbox_id FROM deliveries WHERE state = 'done' AND handler = ?1 AND outbox_id > ?2 \
         ORDER BY outbox_id LIMIT ?3";
     DELETE_EXCEPTION = "DELETE FROM deliveries WHERE outbox_id = ?1 AND handler = ?2";
-    SET_CURSOR = "UPDATE lanes SET cursor = ?2, paused_until = NULL, pause_reason = NULL, outage_since = NULL \
-        WHERE handler = ?1";
+    /// What a dead owner ran is far ahead now: should it kill again, that is found out when the lane comes to it.
+    SET_CURSOR = "UPDATE lanes SET cursor = ?2, single_step_to = NULL, running_id = NULL, paused_until = NULL, \
+        pause_reason = NULL, outage_since = NULL WHERE handler = ?1";
     EVENT_FROM = "SELECT id, occurred_at FROM event_outbox WHERE id >= ?1 ORDER BY id LIMIT 1";
     ROWS_IN_STATE = "SELECT outbox_id, history FROM deliveries WHERE state = ?1 AND handler = ?2 \
         ORDER BY outbox_id LIMIT ?3";
@@ -234,6 +250,30 @@ statements! {
     REPLAY_ROW = "UPDATE deliveries SET state = ?3, next_attempt_at = ?4, crashes = ?5, history = ?6, updated_at = ?7, \
         attempts = 0, replays = replays + 1, superseded_by = NULL \
         WHERE outbox_id = ?1 AND handler = ?2";
+
+    // --- check -----------------------------------------------------------------------------------------------------
+    /// Exceptions in the order of their primary key, each with what stands around it.
+    CHECK_ROWS = "SELECT d.outbox_id, d.handler, d.event_key, d.state, d.next_attempt_at, d.superseded_by, \
+        CASE WHEN json_valid(d.history) THEN json_type(d.history) = 'array' ELSE 0 END, d.payload IS NULL OR json_valid(d.payload), \
+        coalesce(octet_length(d.payload), 0), d.attempts >= 0 AND d.crashes >= 0 AND d.replays >= 0, \
+        EXISTS (SELECT 1 FROM event_outbox e WHERE e.id = d.outbox_id), \
+        EXISTS (SELECT 1 FROM event_outbox e WHERE e.id = d.outbox_id AND e.event_key IS NOT d.event_key) \
+            AND d.event_key IS NOT NULL, \
+        EXISTS (SELECT 1 FROM lanes l WHERE l.handler = d.handler), \
+        (SELECT o.state FROM deliveries o INDEXED BY deliveries_open WHERE o.handler = d.handler \
+            AND o.event_key = d.event_key AND o.outbox_id < d.outbox_id \
+            AND (o.state = 'retry' OR o.state = 'waiting' OR o.state = 'parked') ORDER BY o.outbox_id LIMIT 1) \
+        FROM deliveries d WHERE (d.outbox_id, d.handler) > (?1, ?2) ORDER BY d.outbox_id, d.handler LIMIT ?3";
+    CHECK_LANES = "SELECT handler, event_types, held, cursor, owner, owned_since, running_id, paused_until, outage_since, \
+        coalesce((SELECT max(seq) FROM sqlite_sequence WHERE name = 'event_outbox'), 0) FROM lanes ORDER BY handler";
+    SCHEMA = "SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL \
+        AND (tbl_name IN ('event_outbox', 'lanes', 'deliveries') OR name = 'event_status')";
+    WAIT_BEHIND = "UPDATE deliveries SET state = 'waiting', next_attempt_at = NULL, updated_at = ?3 \
+        WHERE outbox_id = ?1 AND handler = ?2 AND state = 'retry' AND EXISTS (SELECT 1 FROM deliveries d \
+        WHERE d.handler = ?2 AND d.event_key = deliveries.event_key AND d.outbox_id < ?1 \
+        AND (d.state = 'retry' OR d.state = 'waiting' OR d.state = 'parked'))";
+    CLEAR_RUNNING = "UPDATE lanes SET running_id = NULL WHERE handler = ?1 AND owner IS NULL";
+    READ_STATE = "SELECT state, event_key, history FROM deliveries WHERE outbox_id = ?1 AND handler = ?2";
 }
 
 #[cfg(test)]
@@ -250,7 +290,7 @@ mod tests {
     ];
 
     /// What may walk the rows of one state: the operator's lists, and a page of the walk after a lane was taken.
-    const STATE_WALKS: [&str; 8] = [
+    const STATE_WALKS: [&str; 9] = [
         "COUNT_IN_STATE",
         "LIST",
         "NEXT_HANDLER",
@@ -259,6 +299,7 @@ mod tests {
         "DONE_ABOVE",
         "ROWS_IN_STATE",
         "RENAME_ROWS",
+        "LAST_ROW",
     ];
 
     #[test]

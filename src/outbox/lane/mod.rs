@@ -130,6 +130,10 @@ pub(super) struct Lane {
     named: bool,
     /// The lane's row may name us.
     owned: bool,
+    /// The lane's row has been there.
+    seen: bool,
+    /// The last row that was there when the lane was taken; beyond the cursor after a rewind.
+    rows_until: i64,
     /// Where the search for waiting rows that nothing would wake goes on; `None` once it is through.
     orphans_after: Option<i64>,
 }
@@ -165,6 +169,8 @@ impl Lane {
             begun: false,
             named: false,
             owned: false,
+            seen: false,
+            rows_until: 0,
             orphans_after: None,
         }
     }

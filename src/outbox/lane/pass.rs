@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
+use rusqlite::OptionalExtension;
+
 use super::call::{self, Called};
 use super::take::{self, LaneRow};
 use super::{Interrupt, Lane, LaneState, orphans};
@@ -31,7 +33,7 @@ impl Lane {
         let paused = self.is_paused();
         let position = self.progress.position();
         self.ahead.retain(|id, _| *id > position);
-        if std::mem::take(&mut self.settle_first) {
+        if std::mem::take(&mut self.settle_first) || self.may_precede_a_row() {
             self.settle(None)?;
         }
         if self.progress.rows_ahead() >= self.options.run_ahead {
@@ -42,7 +44,7 @@ impl Lane {
             }
         }
         self.progress.before_read();
-        let seen = self.read(!paused)?;
+        let mut seen = self.read(!paused)?;
         self.looked_at = Instant::now();
         self.reporter.counts(&self.name, self.looked_at);
         let skipped = self.matcher.take_skipped();
@@ -65,6 +67,7 @@ impl Lane {
         }
         let adopted = self.adopt_orphans()?;
         let worked = adopted || !seen.due.is_empty() || !seen.log.is_empty();
+        self.put_off_replays(&mut seen.due);
         self.end_single_step_if_through(&seen);
         if self.run_exceptions(seen.due, &seen.log)? {
             self.run_log(seen.log)?;
@@ -75,6 +78,22 @@ impl Lane {
         }
         self.flush_if_due(Instant::now())?;
         Ok(worked)
+    }
+
+    /// What was replayed while a later event of its key ran waits for that outcome to be written, which supersedes it.
+    fn put_off_replays(&mut self, due: &mut Vec<Exception>) {
+        let all = due.len();
+        due.retain(|exception| {
+            let replayed = exception.began.replays > 0;
+            !(replayed && exception.key.as_deref().is_some_and(|key| self.progress.has_passed(key)))
+        });
+        self.settle_first |= due.len() < all;
+    }
+
+    /// After a rewind the lane comes once more to events before rows that are there already: what fails now goes first,
+    /// and is written before those rows are looked at.
+    fn may_precede_a_row(&self) -> bool {
+        self.progress.durable() < self.rows_until && self.progress.has_changes()
     }
 
     fn batch_limits(&self) -> BatchLimits {
@@ -112,6 +131,7 @@ impl Lane {
         let limits = self.batch_limits();
         let (name, progress, matcher) = (self.name.as_str(), &self.progress, &mut self.matcher);
         let position = progress.position();
+        let single_step_to = self.single_step_to.unwrap_or(0);
         self.database
             .read(|connection| -> rusqlite::Result<Seen> {
                 let lane = take::read_lane(connection, name)?;
@@ -119,7 +139,10 @@ impl Lane {
                 if with_events {
                     let ask = Questions::worth_asking(connection, name, position)?;
                     if ask.open {
-                        due = read_due(connection, name, now, far, limits.bytes)?;
+                        let reach = reach(connection, position)?;
+                        // A suspect goes first, and the dead owner may have been ahead of its cursor.
+                        let reaches = (reach, reach.max(single_step_to));
+                        due = read_due(connection, name, (now, far), reaches, limits.bytes)?;
                         // Those whose outcome is on its way to the disk look due still.
                         due.retain(|exception| !progress.has_run(exception.id));
                     }
@@ -174,18 +197,24 @@ impl Lane {
     }
 }
 
+/// The last exception whose turn it may be: no log row that the lane has still before it lies below.
+pub(super) fn reach(connection: &rusqlite::Connection, position: i64) -> rusqlite::Result<i64> {
+    let next = connection.prepare_cached(sql::NEXT_ID)?.query_row([position], |row| row.get(0)).optional()?;
+    Ok(next.unwrap_or(i64::MAX))
+}
+
 fn read_due(
     connection: &rusqlite::Connection,
     handler: &str,
-    now: i64,
-    far: i64,
+    (now, far): (i64, i64),
+    (reach, suspects_to): (i64, i64),
     bytes: usize,
 ) -> rusqlite::Result<Vec<Exception>> {
     let limit = EXCEPTIONS_PER_PASS;
-    let mut due = log::read_exceptions(connection, sql::READ_CRASHED, (handler, limit), bytes)?;
+    let mut due = log::read_exceptions(connection, sql::READ_CRASHED, (handler, limit, suspects_to), bytes)?;
     let suspects: HashSet<i64> = due.iter().map(|exception| exception.id).collect();
     for (statement, time) in [(sql::READ_DUE, now), (sql::READ_STRANDED, far)] {
-        let more = log::read_exceptions(connection, statement, (handler, time, limit), bytes)?;
+        let more = log::read_exceptions(connection, statement, (handler, time, limit, reach), bytes)?;
         due.extend(more.into_iter().filter(|exception| !suspects.contains(&exception.id)));
     }
     Ok(due)

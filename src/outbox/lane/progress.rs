@@ -17,6 +17,8 @@ struct Overlay {
     healed: HashSet<String>,
     /// Rows that were run.
     ran: HashSet<i64>,
+    /// An event of the key went well, and what is dead below it is about to be superseded.
+    passed: HashSet<String>,
 }
 
 impl Overlay {
@@ -25,6 +27,7 @@ impl Overlay {
         self.dead.extend(other.dead);
         self.healed.extend(other.healed);
         self.ran.extend(other.ran);
+        self.passed.extend(other.passed);
     }
 }
 
@@ -78,8 +81,10 @@ impl Progress {
 
     /// Something to write besides the cursor.
     pub(super) fn record(&mut self, change: Change, now: Instant) {
-        if let Change::Ran { id, .. } = &change {
-            self.current.ran.insert(*id);
+        match &change {
+            Change::Ran { id, .. } => _ = self.current.ran.insert(*id),
+            Change::Passed { key, .. } => _ = self.current.passed.insert(key.clone()),
+            Change::New { .. } => {}
         }
         self.changes.push(change);
         self.oldest.get_or_insert(now);
@@ -127,6 +132,12 @@ impl Progress {
         self.overlays().iter().any(|overlay| overlay.ran.contains(&id))
     }
 
+    /// A later event of the key went well, which a snapshot may not show yet: a row that was replayed meanwhile is
+    /// about to be superseded.
+    pub(super) fn has_passed(&self, key: &str) -> bool {
+        self.overlays().iter().any(|overlay| overlay.passed.contains(key))
+    }
+
     fn overlays(&self) -> [&Overlay; 3] {
         [&self.current, &self.flying, &self.settled]
     }
@@ -139,6 +150,11 @@ impl Progress {
     /// Outcomes not handed over yet.
     pub(super) fn unwritten(&self) -> usize {
         self.rows + self.changes.len()
+    }
+
+    /// Whether there is anything to write besides the cursor, or on its way.
+    pub(super) fn has_changes(&self) -> bool {
+        !self.changes.is_empty() || self.flight.as_ref().is_some_and(|flight| !flight.flush.changes.is_empty())
     }
 
     pub(super) fn oldest(&self) -> Option<Instant> {

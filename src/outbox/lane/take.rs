@@ -60,6 +60,8 @@ pub(super) enum Taken {
         dead_owner_is_done: bool,
         /// The event that the dead owner ran, if that was one death too many.
         condemned: Option<i64>,
+        /// The handler's last row that is open or dead; beyond the cursor after a rewind.
+        rows_until: i64,
     },
     /// Somebody else was faster, or an operator holds it.
     Refused,
@@ -107,7 +109,8 @@ pub(super) fn take(tx: &Transaction<'_>, claim: &Claim) -> rusqlite::Result<Take
         }
         _ => false,
     };
-    Ok(Taken::Ours { cursor: lane.cursor, single_step_to, dead_owner_is_done, condemned })
+    let rows_until = tx.prepare_cached(sql::LAST_ROW)?.query_row([handler], |row| row.get(0))?;
+    Ok(Taken::Ours { cursor: lane.cursor, single_step_to, dead_owner_is_done, condemned, rows_until })
 }
 
 /// The last log row that the dead owner may have been running: it is never further ahead of its cursor than that.
@@ -129,13 +132,15 @@ fn count_crash(tx: &Transaction<'_>, claim: &Claim, id: i64) -> rusqlite::Result
         let first = history::append("[]", now, "crash", WORDS);
         tx.prepare_cached(sql::NEW_CRASHED)?.execute((id, &claim.handler, now, WORDS, first))?;
         tx.prepare_cached(sql::CRASHED_WAITS)?.execute((id, &claim.handler))?;
+        crate::outbox::flush::later_ones_wait(tx, &claim.handler, key_of(tx, claim, id)?.as_deref(), id, now)?;
         return Ok(false);
     };
     if !matches!(state.as_str(), "retry" | "waiting") {
         return Ok(false);
     }
     let crashes = u32::try_from(crashes.max(0)).unwrap_or(u32::MAX).saturating_add(1);
-    let old: String = tx.prepare_cached(sql::READ_HISTORY)?.query_row((id, &claim.handler), |row| row.get(0))?;
+    let old: String =
+        tx.prepare_cached(sql::READ_HISTORY)?.query_row((id, &claim.handler), |row| history::column(row, 0))?;
     let condemned = crashes >= claim.max_crashes;
     let (state, due, reason) = match (condemned, claim.on_dead_letter) {
         (true, OnDeadLetter::Continue) => ("dead_letter", None, "crash_loop"),
@@ -144,14 +149,15 @@ fn count_crash(tx: &Transaction<'_>, claim: &Claim, id: i64) -> rusqlite::Result
     };
     let history = history::append(&old, now, if condemned { "crash_loop" } else { "crash" }, WORDS);
     tx.prepare_cached(sql::COUNT_CRASH)?.execute((id, &claim.handler, crashes, state, due, reason, history, now))?;
-    if condemned {
-        let key: Option<String> =
-            tx.prepare_cached(sql::READ_KEY)?.query_row((id, &claim.handler), |row| row.get(0)).optional()?.flatten();
-        if let Some(key) = key {
-            crate::outbox::flush::make_next_due(tx, &claim.handler, &key, now)?;
-        }
+    if condemned && let Some(key) = key_of(tx, claim, id)? {
+        crate::outbox::flush::make_next_due(tx, &claim.handler, &key, now)?;
     }
     Ok(condemned)
+}
+
+fn key_of(tx: &Transaction<'_>, claim: &Claim, id: i64) -> rusqlite::Result<Option<String>> {
+    let key = tx.prepare_cached(sql::READ_KEY)?.query_row((id, &claim.handler), |row| row.get(0)).optional()?;
+    Ok(key.flatten())
 }
 
 /// Removes the dead owner's file once no lane names it.

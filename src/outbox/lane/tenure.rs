@@ -32,7 +32,13 @@ impl Lane {
             .read(|connection| take::read_lane(connection, &name))
             .map_err(|error| format!("reading the lane failed: {error}"))?;
         let mut dead = None;
+        if row.is_none() && self.seen {
+            // Made anew it would deliver all over again what the log still holds.
+            return Err("the lane was renamed or retired: restart the program, with that handler only if it is wanted"
+                .to_owned());
+        }
         if let Some(row) = &row {
+            self.seen = true;
             if row.held {
                 if row.owner.as_deref() == Some(self.lock.id()) {
                     // Only what nobody owns can be worked on.
@@ -75,10 +81,12 @@ impl Lane {
             .submit_internal(false, move |tx| take::take(tx, &claim))
             .and_then(|pending| pending.wait())
             .map_err(|error| format!("taking the lane failed: {error}"))?;
-        let Taken::Ours { cursor, single_step_to, dead_owner_is_done, condemned } = taken else {
+        let Taken::Ours { cursor, single_step_to, dead_owner_is_done, condemned, rows_until } = taken else {
             self.owned = false;
             return Ok(false);
         };
+        self.seen = true;
+        self.rows_until = rows_until;
         if let Some(dead) = dead {
             let end = single_step_to.unwrap_or(cursor);
             log::warn!("lane handler={} takeover_from={dead} cursor={cursor} single_step_to={end}", self.name);

@@ -86,7 +86,7 @@ pub(super) fn state_of(row: &Row<'_>, index: usize) -> rusqlite::Result<Exceptio
 }
 
 /// A text column, whatever bytes a foreign hand put there.
-pub(super) fn lossy(row: &Row<'_>, index: usize) -> rusqlite::Result<Option<String>> {
+pub(in crate::outbox) fn lossy(row: &Row<'_>, index: usize) -> rusqlite::Result<Option<String>> {
     let bytes = row.get_ref(index)?.as_bytes_or_null()?;
     Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
 }

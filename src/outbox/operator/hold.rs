@@ -140,14 +140,14 @@ impl Proof {
 
 /// Where a lane stands and whose it is.
 #[derive(Debug, Clone)]
-pub(super) struct Standing {
+pub(in crate::outbox) struct Standing {
     pub(super) owner: Option<String>,
     pub(super) held: bool,
-    pub(super) cursor: i64,
+    pub(in crate::outbox) cursor: i64,
 }
 
 impl Standing {
-    pub(super) fn read(connection: &Connection, handler: &str) -> rusqlite::Result<Option<Self>> {
+    pub(in crate::outbox) fn read(connection: &Connection, handler: &str) -> rusqlite::Result<Option<Self>> {
         connection
             .prepare_cached(sql::READ_LANE)?
             .query_row([handler], |row| Ok(Self { owner: row.get(0)?, held: row.get(1)?, cursor: row.get(2)? }))

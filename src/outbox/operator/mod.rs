@@ -18,8 +18,10 @@ mod stats;
 mod story;
 
 pub use error::{DiscardError, EditError, HoldError, LaneError, ReplayError, ResumeError};
+pub(super) use exception::lossy;
 pub use exception::{ExceptionInfo, ExceptionState};
 pub use hold::HeldLane;
+pub(super) use hold::Standing;
 pub use list::{ExceptionCursor, ExceptionPage, Filter, MAX_PAGE};
 pub use replay::{MAX_REPLAYS, Replayed};
 pub use rewind::{RewindTo, Rewound};

@@ -2,6 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension};
 
+use super::exception::lossy;
 use super::{ExceptionState, Operator};
 use crate::outbox::owner::{self, OwnerState};
 use crate::outbox::{EventFilter, sql};
@@ -133,15 +134,15 @@ fn read_lanes(connection: &Connection, now: i64) -> rusqlite::Result<Vec<LaneInf
         .prepare_cached(sql::LIST_LANES)?
         .query_map([], |row| {
             Ok(LaneInfo {
-                handler: row.get(0)?,
-                event_types: serde_json::from_str(&row.get::<_, String>(1)?).unwrap_or_default(),
+                handler: lossy(row, 0)?.unwrap_or_default(),
+                event_types: serde_json::from_str(&lossy(row, 1)?.unwrap_or_default()).unwrap_or_default(),
                 on_dead_letter: row.get(2)?,
                 held: row.get(3)?,
                 cursor: row.get(4)?,
-                owner: row.get(5)?,
+                owner: lossy(row, 5)?,
                 owned_since: row.get(6)?,
                 paused_until: row.get(7)?,
-                pause_reason: row.get(8)?,
+                pause_reason: lossy(row, 8)?,
                 outage_since: row.get(9)?,
                 lag_events: 0,
                 lag_ms: 0,

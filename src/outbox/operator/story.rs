@@ -61,7 +61,7 @@ impl Operator {
         self.database.read(|connection| {
             let mut events = Vec::new();
             let mut statement = connection.prepare_cached(sql::LOOK_BACK)?;
-            let mut rows = statement.query([LOOK_BACK])?;
+            let mut rows = statement.query((i64::MAX, LOOK_BACK))?;
             while let Some(row) = rows.next()?
                 && events.len() < limit.min(MAX_PAGE)
             {
