@@ -74,16 +74,19 @@ pub(super) fn run(
     if outcome.is_clean() { Ok(exit::OK) } else { Err(CliError::failed(outcome.to_string())) }
 }
 
+/// A handler with its name.
+type Named = (&'static str, Arc<dyn Handler>);
+
 /// What else gets every event: the broker, if one is set.
 #[cfg(feature = "nats")]
-fn further_handlers(settings: &Settings) -> Result<Vec<(&'static str, Arc<dyn Handler>)>, CliError> {
+fn further_handlers(settings: &Settings) -> Result<Vec<Named>, CliError> {
     let Some(options) = settings.nats()? else { return Ok(Vec::new()) };
     let sink = NatsSink::new(options).map_err(|error| CliError::Usage(error.to_string()))?;
     Ok(vec![("nats", Arc::new(sink))])
 }
 
 #[cfg(not(feature = "nats"))]
-fn further_handlers(settings: &Settings) -> Result<Vec<(&'static str, Arc<dyn Handler>)>, CliError> {
+fn further_handlers(settings: &Settings) -> Result<Vec<Named>, CliError> {
     match settings.nats {
         Some(_) => Err(CliError::Usage("--nats: this program was built without the feature `nats`".to_owned())),
         None => Ok(Vec::new()),

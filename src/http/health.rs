@@ -58,6 +58,8 @@ pub struct LaneHealth {
     pub state: String,
     /// Delivering or standing by, with no call past its time limit.
     pub healthy: bool,
+    /// An operator holds it, as the database has it.
+    pub held: bool,
     /// Why not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -104,6 +106,13 @@ impl Health {
         };
         let services = status.services.into_iter().map(ServiceHealth::from).collect();
         Self { ready: status.ready, services, lanes, backlog_error }
+    }
+
+    /// The lanes: those that `relay` runs, then those that only the database knows.
+    pub(super) fn lanes_of(relay: &Relay, stored: &[LaneInfo]) -> Vec<LaneHealth> {
+        let mut lanes: Vec<LaneHealth> = relay.status().iter().map(running).collect();
+        stored.iter().for_each(|lane| add(&mut lanes, lane));
+        lanes
     }
 
     /// `green`; `yellow` when the program does its work and a lane does not; `red` when it is not ready.
@@ -168,7 +177,14 @@ fn running(lane: &LaneStatus) -> LaneHealth {
     };
     let state = state_word(lane);
     let healthy = matches!(state, "running" | "standby" | "starting");
-    LaneHealth { handler: lane.handler.clone(), state: state.to_owned(), healthy, reason, backlog: None }
+    LaneHealth {
+        handler: lane.handler.clone(),
+        state: state.to_owned(),
+        healthy,
+        held: state == "held",
+        reason,
+        backlog: None,
+    }
 }
 
 /// Files what the database knows of `lane`, which may be one that this process does not run.
@@ -176,6 +192,7 @@ fn add(lanes: &mut Vec<LaneHealth>, lane: &LaneInfo) {
     let backlog = Some(LaneBacklog::from(lane));
     if let Some(known) = lanes.iter_mut().find(|known| known.handler == lane.handler) {
         known.backlog = backlog;
+        known.held = lane.held;
         return;
     }
     let elsewhere = lane.owner_state == OwnerState::Alive;
@@ -188,6 +205,7 @@ fn add(lanes: &mut Vec<LaneHealth>, lane: &LaneInfo) {
         handler: lane.handler.clone(),
         state: state.to_owned(),
         healthy: elsewhere,
+        held: lane.held,
         reason: Some(reason),
         backlog,
     });

@@ -15,6 +15,7 @@
 
 pub mod access;
 mod admin;
+mod admin_page;
 mod api;
 mod by_id;
 mod conditional;

@@ -8,6 +8,7 @@ use hyper::{Method, StatusCode};
 use uuid::Uuid;
 
 use super::access::{Access, Caller};
+use super::admin_page::{self, Sessions};
 use super::engine::{Engine, EngineOptions, Refusal, Request, Response};
 use super::feeds;
 use super::health::Health;
@@ -60,6 +61,7 @@ pub(super) struct Parts {
     pub(super) access: Access,
     pub(super) relay: Relay,
     pub(super) metrics: Metrics,
+    pub(super) sessions: Sessions,
     pub(super) health: Box<dyn Fn() -> Health + Send + Sync>,
     pages: Pages,
 }
@@ -71,7 +73,19 @@ impl Site {
         let pages = Pages::new(articles.clone(), Arc::clone(&search), cache, renderer);
         let operator = Operator::new(articles.repository().database());
         let metrics = Metrics::new();
-        Self { parts: Arc::new(Parts { articles, search, operator, access, relay, metrics, health, pages }) }
+        Self {
+            parts: Arc::new(Parts {
+                articles,
+                search,
+                operator,
+                access,
+                relay,
+                metrics,
+                sessions: Sessions::default(),
+                health,
+                pages,
+            }),
+        }
     }
 
     /// A server for this site, to be started as a service.
@@ -127,6 +141,9 @@ impl Site {
         name: &mut Option<Arc<str>>,
     ) -> Result<Response, Problem> {
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        if let ["admin", rest @ ..] = &path[..] {
+            return admin_page::answer(&self.parts, request, rest);
+        }
         if !matches!(path[..], ["api" | "health", ..] | ["metrics"]) {
             return self.pages(request, &path);
         }

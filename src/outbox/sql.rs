@@ -192,6 +192,8 @@ statements! {
     OLDEST_OPEN = "SELECT coalesce((SELECT occurred_at FROM event_outbox WHERE id = outbox_id), created_at) \
         FROM deliveries WHERE handler = ?1 AND outbox_id = (SELECT min(outbox_id) FROM deliveries \
         INDEXED BY deliveries_open WHERE handler = ?1 AND (state = 'retry' OR state = 'waiting' OR state = 'parked'))";
+    /// The newest rows, without their payloads.
+    LOOK_BACK = "SELECT id, event_type, event_key FROM event_outbox WHERE id <= ?1 ORDER BY id DESC LIMIT ?2";
     /// At most `?3` of them.
     COUNT_IN_STATE = "SELECT count(*) FROM (SELECT 1 FROM deliveries WHERE state = ?1 AND handler = ?2 LIMIT ?3)";
     /// Exceptions of a handler after a log position, in the wanted states, merged in the order of the positions.

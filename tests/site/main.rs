@@ -3,9 +3,11 @@
 
 mod access;
 mod admin;
+mod admin_page;
 mod api;
 #[path = "../article_support/mod.rs"]
 mod article_support;
+mod browser;
 mod described;
 mod feeds;
 mod harness;

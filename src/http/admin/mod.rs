@@ -12,6 +12,7 @@ use super::api::json_answer;
 use super::problem::Problem;
 use super::route::{Answer, Call, Guard, Route};
 use crate::outbox::{ExceptionCursor, ExceptionState, Filter, MAX_PAGE};
+pub(super) use problems::act_failed;
 use view::{ExceptionView, LaneView, StoryView, stats_json};
 
 const ADMIN: Guard = Guard::Token(Role::Admin);

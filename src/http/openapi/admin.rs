@@ -152,8 +152,11 @@ fn acts_on_events(document: &mut Document) {
     let operation = act("discardEvent", "Give an event up for a handler, for good")
         .segment("id", "Its number in the log, or its event id.", NO_EVENT)
         .body(
-            &fields(&[("handler", text()), ("reason", text())], &["handler", "reason"]),
-            &json!({ "handler": "search", "reason": "no longer wanted" }),
+            &shown(
+                fields(&[("handler", text()), ("reason", text())], &["handler", "reason"]),
+                json!({ "handler": "search", "reason": "no longer wanted" }),
+            ),
+            &Value::Null,
         )
         .problem(404, "not_found");
     let operation = ["delivered", "closed"].into_iter().fold(operation, conflict);
@@ -189,7 +192,7 @@ fn acts_on_lanes(document: &mut Document) {
     }));
     let operation = act("resumeKey", "Pass over the parked events of a key")
         .segment("handler", "The handler's name.", NO_HANDLER)
-        .body(&fields(&[("key", text())], &["key"]), &json!({ "key": "order-17" }));
+        .body(&shown(fields(&[("key", text())], &["key"]), json!({ "key": "order-17" })), &Value::Null);
     let operation = conflict(operation, "not_parked").reply(200, Reply::new("They are dead letters now.", passed));
     document.operation("POST", "/api/v1/admin/lanes/{handler}/resume", operation);
 
@@ -205,6 +208,12 @@ fn acts_on_lanes(document: &mut Document) {
         .reply(200, Reply::new("Done.", report.clone()))
         .reply(202, Reply::new("Not done yet.", report));
     document.operation("POST", "/api/v1/admin/search/rebuild", operation);
+}
+
+/// The schema with an example of its own.
+fn shown(mut schema: Value, example: Value) -> Value {
+    schema["examples"] = json!([example]);
+    schema
 }
 
 /// What every act may answer.

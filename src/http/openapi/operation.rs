@@ -99,7 +99,11 @@ impl Operation {
 
     /// A body of JSON.
     pub(super) fn body(mut self, schema: &Value, example: &Value) -> Self {
-        let content = json!({ "application/json": { "schema": schema, "example": example } });
+        let mut content = json!({ "application/json": { "schema": schema } });
+        // Without one (`null`), the schema has its own: what is done depends on what is there.
+        if !example.is_null() {
+            content["application/json"]["example"] = example.clone();
+        }
         self.operation.insert("requestBody".to_owned(), json!({ "required": true, "content": content }));
         self.problem(400, "bad_json").problem(408, "request_timeout").problem(413, "too_large")
     }
