@@ -9,6 +9,8 @@
 //! - Tags are trimmed and compared without regard to case (see [`tag_key`]); repetitions are dropped, empty ones refused.
 //! - U+0000 is refused in every field.
 //! - A patch that changes nothing writes nothing and emits no event.
+//! - `publish_at` decides: with a time to come the article is scheduled, with one that has passed it is published now, whatever
+//!   `status` says beside it. An article published by its time bears that time as `created_at`, so that it comes first in lists.
 
 mod apply;
 mod error;
@@ -21,6 +23,7 @@ mod slug;
 mod sql;
 mod tags;
 mod validate;
+mod wire;
 
 pub use apply::{Applied, Kept, apply};
 pub use error::ArticleError;
@@ -37,5 +40,10 @@ pub use validate::{MAX_CONTENT_BYTES, MAX_TITLE_CHARS};
 use crate::storage;
 
 /// The tables of this module.
-pub const COMPONENT: storage::Component =
-    storage::Component { name: "articles", migrations: &[include_str!("../../sql/articles/0001_articles.sql")] };
+pub const COMPONENT: storage::Component = storage::Component {
+    name: "articles",
+    migrations: &[
+        include_str!("../../sql/articles/0001_articles.sql"),
+        include_str!("../../sql/articles/0002_schedule.sql"),
+    ],
+};

@@ -178,6 +178,8 @@ statements! {
     /// What else is open of a key waits for the replayed row.
     OPEN_ROWS_WAIT = "UPDATE deliveries SET state = 'waiting', next_attempt_at = NULL, updated_at = ?3 \
         WHERE handler = ?1 AND event_key = ?2 AND (state = 'retry' OR state = 'waiting' OR state = 'parked')";
+    NOT_HELD = "SELECT handler FROM lanes WHERE held = 0 ORDER BY handler";
+    ALL_HELD = "SELECT count(*) > 0 AND min(held) = 1 FROM lanes";
     SET_HELD = "UPDATE lanes SET held = ?2 WHERE handler = ?1";
     DISCARD_ROW = "UPDATE deliveries SET state = 'discarded', crashes = 0, next_attempt_at = NULL, reason = ?3, \
         history = ?4, updated_at = ?5 WHERE outbox_id = ?1 AND handler = ?2";

@@ -5,11 +5,12 @@ use std::time::Instant;
 
 use rusqlite::Transaction;
 
+use super::gate::{self, Gate, Refusal};
 use super::{MAX_BATCH_BYTES, MAX_BATCH_JOBS, Receipt, WriteError, WriteJob};
-use crate::article::{Applied, ArticleError, PreparedMutation, apply};
+use crate::article::{ArticleError, PreparedMutation};
 
 /// What became of each valid job, in order.
-pub(super) type Outcomes = Vec<Result<Applied, ArticleError>>;
+pub(super) type Outcomes = Vec<Result<Receipt, Refusal>>;
 
 /// A batch made ready: the valid jobs, and for each job of the caller what is wrong with it, if something is.
 pub(super) struct Batch {
@@ -54,7 +55,7 @@ impl Batch {
         let answer = |invalid: Option<ArticleError>| match invalid {
             Some(error) => Err(error.into()),
             None => match outcomes.next() {
-                Some(outcome) => outcome.map(Receipt::Applied).map_err(WriteError::from),
+                Some(outcome) => outcome.map_err(WriteError::from),
                 None => Err(WriteError::Internal("a job of the batch was left without an outcome".to_owned())),
             },
         };
@@ -64,11 +65,16 @@ impl Batch {
 
 /// Applies the mutations in order. What is wrong with one leaves the others alone as long as it wrote nothing; any other
 /// failure is the batch's, and the transaction must be rolled back.
-pub(super) fn apply_all(tx: &Transaction<'_>, mutations: &[PreparedMutation]) -> Result<Outcomes, ArticleError> {
+pub(super) fn apply_all(
+    tx: &Transaction<'_>,
+    gate: Option<&dyn Gate>,
+    mutations: &[PreparedMutation],
+) -> Result<Outcomes, Refusal> {
+    let way = gate::way(tx, gate)?;
     let mut outcomes = Vec::with_capacity(mutations.len());
     for mutation in mutations {
         let changes_before = tx.total_changes();
-        match apply(tx, mutation) {
+        match gate::pass(tx, gate, way, mutation) {
             Err(error) if !error.is_callers() || tx.total_changes() != changes_before => return Err(error),
             outcome => outcomes.push(outcome),
         }

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::batch::{Batch, apply_all};
 use super::{Receipt, WriteError, WriteJob, Writer};
-use crate::article::{ArticleError, apply};
+use crate::article::apply;
 use crate::clock::SharedClock;
 use crate::storage::Fault;
 
@@ -45,12 +45,15 @@ impl DirectWriter {
         Ok(Self { connection: Mutex::new(connection), clock })
     }
 
-    fn transact<T>(&self, f: impl FnOnce(&Transaction<'_>) -> Result<T, ArticleError>) -> Result<T, WriteError> {
+    fn transact<T, E: Into<WriteError>>(
+        &self,
+        f: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, WriteError> {
         // A panic while the lock was held dropped its transaction, which rolled it back.
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         let unavailable = |error: rusqlite::Error| WriteError::Unavailable(Fault::from(error));
         let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(unavailable)?;
-        let done = f(&tx)?;
+        let done = f(&tx).map_err(Into::into)?;
         match tx.commit().map_err(Fault::from) {
             Ok(()) => Ok(done),
             Err(fault) if fault.is_io() => Err(WriteError::OutcomeUnknown(fault.to_string())),
@@ -73,7 +76,7 @@ impl Writer for DirectWriter {
             return Ok(batch.answers(Vec::new()));
         }
         check_deadline(batch.deadline)?;
-        let outcomes = self.transact(|tx| apply_all(tx, &batch.mutations))?;
+        let outcomes = self.transact(|tx| apply_all(tx, None, &batch.mutations))?;
         Ok(batch.answers(outcomes))
     }
 }

@@ -183,7 +183,7 @@ pub fn prepare(mutation: Mutation) -> PreparedMutation {
 }
 
 pub fn applied(answer: Result<Receipt, WriteError>) -> Article {
-    answer.unwrap().into_applied().into_article().unwrap()
+    answer.unwrap().into_applied().unwrap().into_article().unwrap()
 }
 
 pub fn created(writer: &dyn Writer, article: NewArticle) -> Article {
