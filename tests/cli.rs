@@ -27,7 +27,17 @@ const COMMANDS: &[&[&str]] = &[
 /// The program in an empty folder, without the settings of whoever runs the tests.
 fn program(dir: &TempDir) -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("vayu-articles"));
-    for name in ["VAYU_DATA", "VAYU_LOG", "VAYU_ADDR", "VAYU_CDN", "VAYU_SITE", "VAYU_CDN_TOKEN"] {
+    for name in [
+        "VAYU_CONFIG",
+        "VAYU_DATA",
+        "VAYU_LOG",
+        "VAYU_ADDR",
+        "VAYU_CDN",
+        "VAYU_SITE",
+        "VAYU_CDN_TOKEN",
+        "VAYU_ADMIN_TOKEN",
+        "VAYU_TOKEN_FILE",
+    ] {
         command.env_remove(name);
     }
     command.current_dir(dir.path());
@@ -89,11 +99,39 @@ fn a_wrong_command_line_is_exit_code_2_and_touches_nothing() {
         &["import", post, "--cdn", "http://cdn/", "--site", "nowhere"],
         &["import", post, "--name", "a/b"],
         &["serve", "--log", "loud"],
+        &["serve", "--threads", "0"],
+        &["serve", "--config", "missing.toml"],
+        &["serve", "--config", post],
     ] {
         let output = run(&dir, args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output.stderr));
         assert!(!output.stderr.is_empty(), "{args:?}");
     }
+    assert!(empty(&dir));
+}
+
+#[test]
+fn print_config_shows_each_outcome_and_where_it_came_from_and_does_nothing_else() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let folder = tempfile::tempdir().expect("tempdir");
+    let file = folder.path().join("vayu.toml");
+    std::fs::write(&file, "[server]\nthreads = 7\n[cdn]\ntoken = \"s3cret\"\n").expect("write");
+    let mut command = program(&dir);
+    command.env("VAYU_CDN", "http://127.0.0.1:1/").args(["serve", "--print-config", "--site", "https://example.org"]);
+    let output = command.args(["--data", "elsewhere", "--config"]).arg(&file).output().expect("runs");
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    for (setting, place) in [
+        ("data = \"elsewhere\"", "flag, --data"),
+        ("threads = 7", "file, line 2"),
+        ("url = \"http://127.0.0.1:1/\"", "environment, VAYU_CDN"),
+        ("site = \"https://example.org\"", "flag, --site"),
+        ("keep = \"7d\"", "default"),
+    ] {
+        let line = printed.lines().find(|line| line.starts_with(setting)).unwrap_or_else(|| panic!("{printed}"));
+        assert!(line.ends_with(&format!("# {place}")), "{line}");
+    }
+    assert!(!printed.contains("s3cret"), "{printed}");
     assert!(empty(&dir));
 }
 

@@ -47,7 +47,7 @@ impl Site {
 
     fn command(&self) -> Command {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("vayu-articles"));
-        for name in ["VAYU_LOG", "VAYU_CDN", "VAYU_SITE", "VAYU_CDN_TOKEN"] {
+        for name in ["VAYU_LOG", "VAYU_CDN", "VAYU_SITE", "VAYU_CDN_TOKEN", "VAYU_ADMIN_TOKEN", "VAYU_TOKEN_FILE"] {
             command.env_remove(name);
         }
         command.arg("--data").arg(self.data()).stdin(Stdio::null());

@@ -79,11 +79,18 @@ impl Server {
 
 fn program(dir: &Path) -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("vayu-articles"));
-    for name in ["VAYU_LOG", "VAYU_ADDR", "VAYU_CDN", "VAYU_SITE", "VAYU_CDN_TOKEN"] {
+    for name in
+        ["VAYU_LOG", "VAYU_ADDR", "VAYU_CDN", "VAYU_SITE", "VAYU_CDN_TOKEN", "VAYU_ADMIN_TOKEN", "VAYU_TOKEN_FILE"]
+    {
         command.env_remove(name);
     }
     command.env("VAYU_DATA", dir.join("data")).stdin(Stdio::null());
     command
+}
+
+/// The administrator's token, as the server made it.
+fn token(dir: &Path) -> String {
+    fs::read_to_string(dir.join("data/admin.token")).expect("a token").trim().to_owned()
 }
 
 fn posts(dir: &Path, count: usize) -> String {
@@ -190,7 +197,10 @@ fn a_start_that_fails_names_the_database_and_says_why_once() {
 fn the_printed_command_runs_as_it_stands_and_other_crates_log_no_details() {
     let dir = tempfile::tempdir().expect("tempdir");
     let server = Server::start(dir.path(), &["--log", "trace"]);
-    let post = ureq::post(format!("{}api/v1/articles", server.url)).send(r#"{"title": "T", "content": "<b>x</b>"}"#);
+    let bearer = format!("Bearer {}", token(dir.path()));
+    let post = ureq::post(format!("{}api/v1/articles", server.url))
+        .header("authorization", &bearer)
+        .send(r#"{"title": "T", "content": "<b>x</b>"}"#);
     assert_eq!(post.expect("an answer").status(), 201);
     ureq::get(format!("{}articles/t", server.url)).call().expect("the page");
     server.signal("TERM");

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use vayu_articles::rusqlite::Connection;
 
+const TOKEN: &str = "the-token-of-these-tests";
 const LONG: Duration = Duration::from_secs(60);
 
 struct Server {
@@ -24,6 +25,7 @@ impl Server {
     fn start(data: &Path) -> Self {
         let log = data.with_extension("log");
         let mut child = Command::new(env!("CARGO_BIN_EXE_vayu-articles"))
+            .env("VAYU_ADMIN_TOKEN", TOKEN)
             .args(["--log", "info", "serve", "--addr", "127.0.0.1:0", "--data"])
             .arg(data)
             .stdout(Stdio::piped())
@@ -83,7 +85,11 @@ fn agent() -> ureq::Agent {
 
 /// The status and the body, or `None` when the connection failed.
 fn post(agent: &ureq::Agent, url: &str, body: &Value) -> Option<(u16, Value)> {
-    let mut answer = agent.post(format!("{url}/api/v1/articles")).send(body.to_string()).ok()?;
+    let mut answer = agent
+        .post(format!("{url}/api/v1/articles"))
+        .header("authorization", format!("Bearer {TOKEN}"))
+        .send(body.to_string())
+        .ok()?;
     let text = answer.body_mut().read_to_string().ok()?;
     Some((answer.status().as_u16(), serde_json::from_str(&text).unwrap_or(Value::Null)))
 }

@@ -1,5 +1,6 @@
 //! What callers hand in: new articles, patches, expectations; and how JSON becomes one.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Article, ArticleError, Kind, Status};
@@ -61,7 +62,7 @@ pub struct ArticlePatch {
 }
 
 /// What the caller believes the article to be; what is `None` is not compared. Makes a change compare-and-set.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Expected {
     /// The article's id: tells a recreated slug from the article it once named.
@@ -199,6 +200,13 @@ impl ArticlePatch {
     #[must_use]
     pub fn publish_at(mut self, at_ms: i64) -> Self {
         self.publish_at = Some(Some(at_ms));
+        self
+    }
+
+    /// Takes the time of publication away.
+    #[must_use]
+    pub fn no_publish_at(mut self) -> Self {
+        self.publish_at = Some(None);
         self
     }
 

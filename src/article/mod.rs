@@ -18,6 +18,7 @@ mod input;
 mod model;
 mod mutation;
 mod repository;
+mod request_key;
 mod rows;
 mod slug;
 mod sql;
@@ -33,6 +34,8 @@ pub use mutation::{Mutation, PreparedMutation};
 pub use repository::{
     ArticleRepository, ArticleStamp, ArticleSummary, ListQuery, Page, RepositoryError, SiteVersion, TagCount,
 };
+pub use request_key::{MAX_REQUEST_KEY_BYTES, REQUEST_KEY_KEPT_MS, RequestKey, prune_request_keys};
+pub(crate) use request_key::{Outcome, Outcomes, is_remembered, once};
 pub use slug::{MAX_SLUG_CHARS, slug_from_title};
 pub use tags::{MAX_TAG_CHARS, MAX_TAGS, tag_key};
 pub use validate::{MAX_CONTENT_BYTES, MAX_TITLE_CHARS};
@@ -44,6 +47,7 @@ pub const COMPONENT: storage::Component = storage::Component {
     name: "articles",
     migrations: &[
         include_str!("../../sql/articles/0001_articles.sql"),
-        include_str!("../../sql/articles/0002_schedule.sql"),
+        include_str!("../../sql/articles/0002_request_keys.sql"),
+        include_str!("../../sql/articles/0003_schedule.sql"),
     ],
 };

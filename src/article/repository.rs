@@ -6,8 +6,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use rusqlite::{Connection, OptionalExtension, Row, ToSql};
 use serde::Serialize;
 
+use super::request_key::Remembered;
 use super::tags::tag_key;
-use super::{Article, Kind, Status, rows, sql};
+use super::{Article, ArticleError, Kind, Outcome, RequestKey, Status, rows, sql};
 use crate::storage::{Database, ReadError};
 
 /// Most articles on one page of a list.
@@ -214,6 +215,20 @@ impl ArticleRepository {
             let found = statement.query_map((id.unwrap_or_default(), limit), ArticleStamp::from_row)?;
             found.collect()
         })
+    }
+
+    /// What a single mutation under `key` led to, or that the key was used for another request; `None` if nothing was
+    /// committed under it within the last day.
+    ///
+    /// # Errors
+    /// [`RepositoryError::Read`].
+    pub(crate) fn remembered(
+        &self,
+        key: &RequestKey,
+    ) -> Result<Option<Result<Outcome, ArticleError>>, RepositoryError> {
+        let now_ms = self.database.clock().now_ms();
+        let found = self.read(|conn| Remembered::find(conn, key, now_ms))?;
+        Ok(found.and_then(|found| found.outcomes(key).map_or_else(|error| Some(Err(error)), |mut all| all.pop())))
     }
 
     /// The database that is read.

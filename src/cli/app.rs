@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::CliError;
-use super::settings::DataDir;
+use super::settings::{DataDir, Settings};
 use crate::article::{self, ArticleRepository};
 use crate::outbox;
 use crate::queue::SqliteWriter;
@@ -27,23 +27,22 @@ pub(super) struct App {
     pub search: SearchIndex,
     pub renderer: Renderer,
     cache: PathBuf,
+    cache_options: CacheOptions,
 }
 
 impl App {
     /// Puts everything together; nothing is opened before the database's services start.
-    pub(super) fn new(dir: &DataDir) -> Self {
-        Self::over(dir, Database::new(dir.articles(), COMPONENTS, Options::default()))
+    pub(super) fn new(dir: &DataDir, settings: &Settings) -> Self {
+        Self::over(dir, Database::new(dir.articles(), COMPONENTS, settings.storage()), settings)
     }
 
     /// Opens the database for a short command, without a manager.
     ///
     /// # Errors
     /// The database cannot be opened.
-    pub(super) fn open(dir: &DataDir) -> Result<Self, CliError> {
-        let path = dir.articles();
-        let database = Database::open(&path, COMPONENTS, Options::default())
-            .map_err(|error| CliError::failed(format!("{}: {error}", path.display())))?;
-        Ok(Self::over(dir, database))
+    pub(super) fn open(dir: &DataDir, settings: &Settings) -> Result<Self, CliError> {
+        let database = open_database(dir, settings.storage())?;
+        Ok(Self::over(dir, database, settings))
     }
 
     /// The cache of rendered pages; makes its folder.
@@ -51,7 +50,7 @@ impl App {
     /// # Errors
     /// The folder cannot be made.
     pub(super) fn pages(&self) -> Result<PageCache, CliError> {
-        PageCache::open(&self.cache, &self.renderer.fingerprint(), CacheOptions::default()).map_err(|error| {
+        PageCache::open(&self.cache, &self.renderer.fingerprint(), self.cache_options.clone()).map_err(|error| {
             CliError::failed(format!("cannot make the folder for rendered pages {}: {error}", self.cache.display()))
         })
     }
@@ -64,11 +63,27 @@ impl App {
         self.database.close(Instant::now() + CLOSE_WITHIN).map_err(|error| CliError::failed(error.to_string()))
     }
 
-    fn over(dir: &DataDir, database: Database) -> Self {
+    fn over(dir: &DataDir, database: Database, settings: &Settings) -> Self {
         let writer = Arc::new(SqliteWriter::new(&database));
         let repository = ArticleRepository::new(database.clone());
         let search = SearchIndex::new(dir.search(), Arc::new(repository.clone()), SearchOptions::default());
         let articles = ArticleService::new(writer, repository);
-        Self { database, articles, search, renderer: Renderer::default(), cache: dir.cache() }
+        Self {
+            database,
+            articles,
+            search,
+            renderer: Renderer::default(),
+            cache: dir.cache(),
+            cache_options: settings.cache(),
+        }
     }
+}
+
+/// The database alone.
+///
+/// # Errors
+/// It cannot be opened.
+pub(super) fn open_database(dir: &DataDir, options: Options) -> Result<Database, CliError> {
+    let path = dir.articles();
+    Database::open(&path, COMPONENTS, options).map_err(|error| CliError::failed(format!("{}: {error}", path.display())))
 }

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use super::help;
-use super::settings::{self, LogLevel, Secret};
+#[cfg(feature = "server")]
+use super::settings::ServeFlags;
+use super::settings::{self, DeliverFlags, Settings, SettingsError, SharedFlags};
 
 /// An article service whose every change commits together with a durable event.
 ///
@@ -14,12 +16,12 @@ use super::settings::{self, LogLevel, Secret};
 #[derive(Debug, Parser)]
 #[command(name = "vayu-articles", version, after_help = help::EXIT_CODES, after_long_help = help::with_exit_codes(help::OVERVIEW))]
 pub struct Cli {
-    /// Folder that holds everything; created if absent
-    #[arg(long, global = true, env = "VAYU_DATA", default_value = "./data", value_name = "DIR")]
-    pub data: PathBuf,
-    /// What is logged to stderr [default: info for `serve`, else warn]
-    #[arg(long, global = true, env = "VAYU_LOG", value_enum, value_name = "LEVEL")]
-    pub log: Option<LogLevel>,
+    /// A settings file; `vayu-articles.example.toml` has them all
+    #[arg(long, global = true, env = "VAYU_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Settings that every command has
+    #[command(flatten)]
+    pub shared: SharedFlags,
     /// What to do
     #[command(subcommand)]
     pub command: Command,
@@ -45,41 +47,66 @@ pub enum Command {
     /// Look at the handlers
     #[command(after_long_help = help::with_exit_codes(help::HANDLER))]
     Handler(HandlersArgs),
+    /// Say who may write and who may operate
+    #[cfg(feature = "server")]
+    #[command(after_long_help = help::with_exit_codes(help::TOKENS))]
+    Tokens(TokensArgs),
 }
 
 /// How to serve.
 #[cfg(feature = "server")]
 #[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// Address to listen on, a loopback one; port 0 takes a free port
-    #[arg(long, env = "VAYU_ADDR", default_value = "127.0.0.1:8080", value_name = "HOST:PORT", value_parser = settings::loopback)]
-    pub addr: std::net::SocketAddr,
     /// Import this folder first if the database holds no article
     #[arg(long, value_name = "PATH")]
     pub seed: Option<PathBuf>,
-    /// Where changed pages are purged
+    /// Print the settings and where each came from, and do nothing else
+    #[arg(long)]
+    pub print_config: bool,
+    /// The settings
     #[command(flatten)]
-    pub cdn: CdnArgs,
+    pub settings: ServeFlags,
 }
 
-/// Where changed pages are purged.
+/// What to do with the named tokens.
+#[cfg(feature = "server")]
 #[derive(Debug, Args)]
-pub struct CdnArgs {
-    /// Purge changed pages at this HTTP endpoint
-    #[arg(long = "cdn", env = "VAYU_CDN", value_name = "URL", requires = "site")]
-    pub endpoint: Option<String>,
-    /// Address of the site as its readers see it, for the URLs to purge
-    #[arg(long, env = "VAYU_SITE", value_name = "URL")]
-    pub site: Option<String>,
-    /// Bearer token for the endpoint; better in the environment, where others cannot list it
-    #[arg(
-        long = "cdn-token",
-        env = "VAYU_CDN_TOKEN",
-        value_name = "TOKEN",
-        hide_env_values = true,
-        requires = "endpoint"
-    )]
-    pub token: Option<Secret>,
+pub struct TokensArgs {
+    /// What to do
+    #[command(subcommand)]
+    pub command: TokensCommand,
+}
+
+/// What to do with the named tokens.
+#[cfg(feature = "server")]
+#[derive(Debug, Subcommand)]
+#[non_exhaustive]
+pub enum TokensCommand {
+    /// Make a token and print it, this once
+    Add(TokenArgs),
+    /// The names and roles
+    List,
+    /// Refuse a token from now on
+    Remove(NameArgs),
+}
+
+/// Which token to make.
+#[cfg(feature = "server")]
+#[derive(Debug, Args)]
+pub struct TokenArgs {
+    /// Its name: letters, digits, and . _ -
+    pub name: String,
+    /// What it allows
+    #[arg(long, value_enum, default_value_t = settings::TokenRole::Write, value_name = "ROLE")]
+    pub role: settings::TokenRole,
+}
+
+/// Which token.
+#[cfg(feature = "server")]
+#[derive(Debug, Args)]
+pub struct NameArgs {
+    /// Its name
+    pub name: String,
 }
 
 /// What to import.
@@ -90,9 +117,9 @@ pub struct ImportArgs {
     /// Name of the collection the files belong to [default: the folder's name]
     #[arg(long, value_name = "NAME", value_parser = settings::collection)]
     pub name: Option<String>,
-    /// Where changed pages are purged
+    /// The settings
     #[command(flatten)]
-    pub cdn: CdnArgs,
+    pub settings: DeliverFlags,
 }
 
 /// What to search for.
@@ -109,7 +136,7 @@ pub struct SearchArgs {
 /// Which outbox, and what to do with it.
 #[derive(Debug, Args)]
 pub struct OutboxArgs {
-    /// Database of a program that has the outbox in it, instead of --data (and VAYU_DATA); it must exist
+    /// Database of a program that has the outbox in it, instead of the one in the data folder; it must exist
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "data")]
     pub database: Option<PathBuf>,
     /// What to do
@@ -203,7 +230,7 @@ pub struct DiscardArgs {
 /// Which outbox's handlers, and what to do with them.
 #[derive(Debug, Args)]
 pub struct HandlersArgs {
-    /// Database of a program that has the outbox in it, instead of --data (and VAYU_DATA); it must exist
+    /// Database of a program that has the outbox in it, instead of the one in the data folder; it must exist
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "data")]
     pub database: Option<PathBuf>,
     /// What to do
@@ -233,13 +260,26 @@ pub struct HandlerArgs {
 }
 
 impl Cli {
-    /// How much is logged: what was asked for, else what suits the command.
-    pub fn log_level(&self) -> log::LevelFilter {
-        let usual = match self.command {
+    /// The settings of this run.
+    ///
+    /// # Errors
+    /// What is wrong with them and what to write instead.
+    pub fn settings(&self) -> Result<Settings, SettingsError> {
+        let own = match &self.command {
             #[cfg(feature = "server")]
-            Command::Serve(_) => log::LevelFilter::Info,
-            _ => log::LevelFilter::Warn,
+            Command::Serve(args) => args.settings.given(),
+            Command::Import(args) => args.settings.given(),
+            _ => self.shared.given(),
         };
-        self.log.map_or(usual, LogLevel::filter)
+        Settings::load(self.config.as_deref(), &[self.shared.given(), own])
+    }
+
+    /// How much is logged: what was asked for, else what suits the command.
+    pub fn log_level(&self, settings: &Settings) -> log::LevelFilter {
+        #[cfg(feature = "server")]
+        let serves = matches!(self.command, Command::Serve(_));
+        #[cfg(not(feature = "server"))]
+        let serves = false;
+        settings.log_filter(serves)
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::CliError;
 use super::app::App;
 use crate::lifecycle::{BoxError, Service, StartContext};
-use crate::outbox::{LaneState, LaneStatus, Operator, Relay};
+use crate::outbox::{LaneState, LaneStatus, Operator, Relay, RelayOptions};
 use crate::sinks::cache::{PageCache, PageHandler};
 use crate::sinks::cdn::CdnPurge;
 use crate::sinks::search::SearchIndex;
@@ -30,9 +30,15 @@ impl Delivery {
     ///
     /// # Errors
     /// None that could happen: the handlers' names are fixed and differ.
-    pub(super) fn new(app: &App, pages: PageCache, cdn: Option<CdnPurge>) -> Result<Self, CliError> {
+    pub(super) fn new(
+        app: &App,
+        pages: PageCache,
+        cdn: Option<CdnPurge>,
+        options: RelayOptions,
+    ) -> Result<Self, CliError> {
         let repository = Arc::new(app.articles.repository().clone());
         let mut handlers = Relay::builder(&app.database)
+            .options(options)
             .handler("search", app.search.clone())
             .handler("cache", PageHandler::new(pages, repository, app.renderer.clone()));
         if let Some(cdn) = cdn {

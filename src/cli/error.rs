@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use super::settings::SettingsError;
+
 /// Ends a command before it is done.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -36,6 +38,12 @@ impl std::error::Error for CliError {
             Self::Usage(_) | Self::Failed(_) => None,
             Self::Output(error) => Some(error),
         }
+    }
+}
+
+impl From<SettingsError> for CliError {
+    fn from(error: SettingsError) -> Self {
+        Self::Usage(error.to_string())
     }
 }
 

@@ -5,7 +5,7 @@ pub(super) const EXIT_CODES: &str = "\
 Exit codes:
   0    done
   1    something failed, or one file of several did: what and why stands on stderr
-  2    the command line is wrong; nothing was done
+  2    the command line or a setting is wrong; nothing was done
   130  a second signal came before the stop was done";
 
 /// `text` with the exit codes below it.
@@ -26,10 +26,14 @@ while nothing runs: they are rebuilt from the first.";
 
 #[cfg(feature = "server")]
 pub(super) const SERVE: &str = "\
-Binds a loopback address only: there is no access control. The first SIGINT or SIGTERM stops in order and within bounds: no new \
+Who writes or operates needs a token (Authorization: Bearer TOKEN); reading what is published needs none. The administrator's token \
+comes from VAYU_ADMIN_TOKEN or the file named by --token-file; without either it is made at the first start, in admin.token in the data \
+folder, readable by its owner alone. `tokens add` makes further ones. An address that other machines can reach is served only once \
+somebody has set a token.
+
+The first SIGINT or SIGTERM stops in order and within bounds: no new \
 requests are taken, running ones end, the relay drains what is committed, accepted writes are written. A second signal ends the \
-process at once, which loses nothing that was answered; one within 100 ms of the first counts as the first. A page that a browser \
-shows may write only if it comes from localhost, 127.0.0.1 or [::1] (else 403, cross_origin).
+process at once, which loses nothing that was answered; one within 100 ms of the first counts as the first.
 
 --cdn needs --site: the URLs to purge are made from it. They go out as JSON in a POST. What the CDN answers means:
   2xx, 404, 410                  done
@@ -40,15 +44,29 @@ shows may write only if it comes from localhost, 127.0.0.1 or [::1] (else 403, c
   400, 413, 422                  sent again in halves; a single URL that gets it is given up
   3xx, any other 4xx             given up at once: mend the settings, then `outbox replay cdn --all`
 
-A CDN call takes 10 s at most, a handler's call 30 s; a stop 10 s per service and 30 s in all. Delivered events are kept for \
-7 days.
+Every setting is a flag, a variable of the environment and a key of the file that --config names; a flag counts before a \
+variable, that before the file. vayu-articles.example.toml has all keys; --print-config shows what a run would use and why. A \
+handler's call takes 30 s at most.
 
 Examples:
   vayu-articles serve
   vayu-articles serve --addr 127.0.0.1:0           (any free port; the address is printed)
   vayu-articles serve --data /var/lib/vayu --log warn
+  vayu-articles serve --config vayu-articles.toml --print-config
   vayu-articles serve --seed samples               (fills an empty database first)
   vayu-articles serve --cdn http://127.0.0.1:6081/purge --site https://example.org";
+
+#[cfg(feature = "server")]
+pub(super) const TOKENS: &str = "\
+A token is sent as Authorization: Bearer TOKEN. Roles: `write` writes articles and sees drafts; `admin` does everything. `add` prints \
+the new token on stdout and keeps only its digest, in tokens.json in the data folder; a running server takes up what was added or \
+removed at once. The administrator's own token (see `serve --help`) has the name admin and stands in no list.
+
+Examples:
+  vayu-articles tokens add editor                    (role write)
+  vayu-articles tokens add deploy --role admin > deploy.token
+  vayu-articles tokens list
+  vayu-articles tokens remove editor";
 
 pub(super) const IMPORT: &str = "\
 Takes .md and .markdown files, in all folders below PATH (32 deep at most), in the order of their names. Hidden files \

@@ -12,7 +12,7 @@ use super::delivery::Delivery;
 use super::front_matter::{self, Document, DocumentError};
 use super::markdown_files::{self, Found, MarkdownFile};
 use super::output::{Output, say};
-use super::settings::{self, DataDir};
+use super::settings::{DataDir, Settings};
 use super::{CliError, ImportArgs, exit};
 use crate::article::{Applied, Kept, NewArticle};
 use crate::service::WriteContext;
@@ -48,12 +48,12 @@ pub(super) struct Report {
 }
 
 /// `import PATH`.
-pub(super) fn run(data: &Path, args: &ImportArgs) -> Result<u8, CliError> {
+pub(super) fn run(settings: &Settings, args: &ImportArgs) -> Result<u8, CliError> {
     let source = Source::open(&args.path, args.name.as_deref()).map_err(CliError::Failed)?;
-    let cdn = settings::cdn(&args.cdn).map_err(CliError::Usage)?;
-    let dir = DataDir::create(data).map_err(CliError::Failed)?;
-    let app = App::open(&dir)?;
-    let imported = import(&app, &source).and_then(|report| Ok((report, deliver(&app, cdn)?)));
+    let cdn = settings.cdn()?;
+    let dir = DataDir::create(&settings.data).map_err(CliError::Failed)?;
+    let app = App::open(&dir, settings)?;
+    let imported = import(&app, &source).and_then(|report| Ok((report, deliver(&app, cdn, settings)?)));
     app.close()?;
     let (report, undelivered) = imported?;
     let mut out = Output::new();
@@ -65,8 +65,8 @@ pub(super) fn run(data: &Path, args: &ImportArgs) -> Result<u8, CliError> {
     Ok(if report.failed == 0 { exit::OK } else { exit::FAILED })
 }
 
-fn deliver(app: &App, cdn: Option<CdnPurge>) -> Result<Vec<String>, CliError> {
-    Delivery::new(app, app.pages()?, cdn)?.drain()
+fn deliver(app: &App, cdn: Option<CdnPurge>, settings: &Settings) -> Result<Vec<String>, CliError> {
+    Delivery::new(app, app.pages()?, cdn, settings.relay())?.drain()
 }
 
 /// Stores every file of `source`, and says on stderr what needs saying.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OpenFlags};
 
 use super::CliError;
-use super::app::App;
+use super::app;
 use super::settings::DataDir;
 use crate::outbox;
 use crate::storage::{Database, Options};
@@ -21,7 +21,7 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 pub(super) fn open(data: &Path, file: Option<&Path>) -> Result<Database, CliError> {
     let Some(file) = file else {
         let dir = DataDir::existing(data).map_err(CliError::Failed)?;
-        return Ok(App::open(&dir)?.database);
+        return app::open_database(&dir, Options::default());
     };
     let failed = |reason: &dyn std::fmt::Display| CliError::failed(format!("--database {}: {reason}", file.display()));
     if !file.is_file() {

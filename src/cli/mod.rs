@@ -1,5 +1,7 @@
 //! The command line: settings are read and checked here, before any work; each command has a module of its own.
 
+#[cfg(feature = "server")]
+mod access;
 mod app;
 mod args;
 mod dates;
@@ -14,6 +16,7 @@ mod help;
 mod import;
 mod json;
 mod log_file;
+mod log_line;
 mod markdown_files;
 mod outbox;
 mod output;
@@ -21,29 +24,37 @@ mod search;
 #[cfg(feature = "server")]
 mod serve;
 mod settings;
+#[cfg(feature = "server")]
+mod tokens;
 
 use crate::lifecycle::{BoxError, Handle};
 use error::CliError;
 
-#[cfg(feature = "server")]
-pub use args::ServeArgs;
 pub use args::{
-    CdnArgs, Cli, Command, DiscardArgs, HandlerArgs, HandlerCommand, HandlersArgs, ImportArgs, ListArgs, OutboxArgs,
+    Cli, Command, DiscardArgs, HandlerArgs, HandlerCommand, HandlersArgs, ImportArgs, ListArgs, OutboxArgs,
     OutboxCommand, ReplayArgs, SearchArgs, ShapeArgs, ShowArgs,
 };
-pub use settings::{ListState, LogLevel, Secret};
+#[cfg(feature = "server")]
+pub use args::{NameArgs, ServeArgs, TokenArgs, TokensArgs, TokensCommand};
+pub use log_line::LogLine;
+pub use settings::{DeliverFlags, ListState, LogFormat, LogLevel, Secret, Settings, SettingsError, SharedFlags};
+#[cfg(feature = "server")]
+pub use settings::{ServeFlags, TokenRole};
 
 /// Runs the command and returns its exit code, one of [`exit`]. `on_signals` is called by a command that stops in order:
 /// it makes the process's signals drive the handle.
 #[cfg_attr(not(feature = "server"), allow(unused_variables))]
-pub fn run(cli: &Cli, on_signals: &dyn Fn(&Handle) -> Result<(), BoxError>) -> u8 {
+pub fn run(cli: &Cli, settings: &Settings, on_signals: &dyn Fn(&Handle) -> Result<(), BoxError>) -> u8 {
+    let data = &settings.data;
     let done = match &cli.command {
         #[cfg(feature = "server")]
-        Command::Serve(args) => serve::run(&cli.data, args, on_signals),
-        Command::Import(args) => import::run(&cli.data, args),
-        Command::Search(args) => search::run(&cli.data, args),
-        Command::Outbox(args) => outbox::run(&cli.data, args),
-        Command::Handler(args) => handler::run(&cli.data, args),
+        Command::Serve(args) => serve::run(settings, args, on_signals),
+        Command::Import(args) => import::run(settings, args),
+        Command::Search(args) => search::run(settings, args),
+        Command::Outbox(args) => outbox::run(data, args),
+        Command::Handler(args) => handler::run(data, args),
+        #[cfg(feature = "server")]
+        Command::Tokens(args) => tokens::run(data, args),
     };
     match done {
         Ok(code) => code,
@@ -61,7 +72,7 @@ pub mod exit {
     pub const OK: u8 = 0;
     /// Something failed, or one file of several did; what and why stands on stderr.
     pub const FAILED: u8 = 1;
-    /// The command line itself is wrong; nothing was done.
+    /// The command line or a setting is wrong; nothing was done.
     pub const USAGE: u8 = 2;
     /// A second signal came before the stop was done.
     pub const INTERRUPTED: u8 = 130;

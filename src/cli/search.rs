@@ -1,20 +1,18 @@
 //! `search QUERY`.
 
-use std::path::Path;
-
 use super::app::App;
 use super::output::{Output, printable, say};
-use super::settings::DataDir;
+use super::settings::{DataDir, Settings};
 use super::{CliError, SearchArgs, exit};
 
 /// Searches the index file; the articles' database is not opened.
-pub(super) fn run(data: &Path, args: &SearchArgs) -> Result<u8, CliError> {
-    let dir = DataDir::existing(data).map_err(CliError::Failed)?;
+pub(super) fn run(settings: &Settings, args: &SearchArgs) -> Result<u8, CliError> {
+    let dir = DataDir::existing(&settings.data).map_err(CliError::Failed)?;
     if !dir.search().exists() {
         let missing = "there is no search index yet: `serve`, or an `import`, makes it from the articles";
         return Err(CliError::failed(missing));
     }
-    let found = App::new(&dir)
+    let found = App::new(&dir, settings)
         .search
         .search(&args.query, 1, args.limit)
         .map_err(|error| CliError::failed(error.to_string()))?;

@@ -6,34 +6,46 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::access::ADMIN_VARIABLE;
 use super::app::App;
 use super::delivery::Delivery;
 use super::health;
 use super::import::{self, Source};
-use super::settings::{self, DataDir};
-use super::{CliError, ServeArgs, exit};
+use super::output::Output;
+use super::settings::{DataDir, Settings};
+use super::{CliError, ServeArgs, access, exit};
 use crate::article::ListQuery;
-use crate::http::engine::{Engine, EngineOptions};
-use crate::http::{Site, SiteParts};
-use crate::lifecycle::{BoxError, Handle, Manager, ManagerOptions, StartError};
+use crate::http::engine::Engine;
+use crate::http::{Access, Site, SiteParts};
+use crate::lifecycle::{BoxError, Handle, Manager, StartError};
 use crate::outbox::{Operator, Relay};
 use crate::sinks::cache::PageCache;
 
 /// Serves until a signal or a failure. The exit code is 0 only for a clean stop that was asked for.
 pub(super) fn run(
-    data: &Path,
+    settings: &Settings,
     args: &ServeArgs,
     on_signals: &dyn Fn(&Handle) -> Result<(), BoxError>,
 ) -> Result<u8, CliError> {
+    if args.print_config {
+        let mut out = Output::new();
+        for line in settings.print().lines() {
+            out.line(line)?;
+        }
+        out.flush()?;
+        return Ok(exit::OK);
+    }
     let seed = args.seed.as_deref().map(|path| Source::open(path, None)).transpose().map_err(CliError::Failed)?;
-    let cdn = settings::cdn(&args.cdn).map_err(CliError::Usage)?;
-    let dir = DataDir::create(data).map_err(CliError::Failed)?;
-    let app = App::new(&dir);
+    let cdn = settings.cdn()?;
+    let access = access::options(&DataDir::at(&settings.data), settings)?;
+    let dir = DataDir::create(&settings.data).map_err(CliError::Failed)?;
+    let access = Access::open(access).map_err(failed)?;
+    let app = App::new(&dir, settings);
     let cache = app.pages()?;
-    let mut manager = Manager::new(ManagerOptions::default());
-    let delivery = Delivery::new(&app, cache.clone(), cdn)?;
-    let site = site(&app, cache, delivery.relay(), manager.handle());
-    let engine = Arc::new(site.serve_on(EngineOptions { addr: args.addr, ..EngineOptions::default() }));
+    let mut manager = Manager::new(settings.manager());
+    let delivery = Delivery::new(&app, cache.clone(), cdn, settings.relay())?;
+    let site = site(&app, cache, access.clone(), delivery.relay(), manager.handle());
+    let engine = Arc::new(site.serve_on(settings.engine()));
     register(&mut manager, &app, delivery, engine.clone()).map_err(failed)?;
     on_signals(&manager.handle()).map_err(failed)?;
 
@@ -52,7 +64,7 @@ pub(super) fn run(
     }
     if let Some(addr) = engine.local_addr() {
         // Whoever started this may have closed stdout; that is no reason not to serve.
-        let _ = announce(addr, data);
+        let _ = announce(addr, &settings.data, &access);
     }
     let cause = manager.wait();
     let outcome = manager.stop(cause.to_string());
@@ -83,13 +95,14 @@ fn register(manager: &mut Manager, app: &App, delivery: Delivery, engine: Arc<En
     Ok(())
 }
 
-fn site(app: &App, cache: PageCache, relay: &Relay, handle: Handle) -> Site {
+fn site(app: &App, cache: PageCache, access: Access, relay: &Relay, handle: Handle) -> Site {
     let (relay, operator) = (relay.clone(), Operator::new(&app.database));
     Site::new(SiteParts {
         articles: app.articles.clone(),
         search: Arc::new(app.search.clone()),
         cache,
         renderer: app.renderer.clone(),
+        access,
         health: Box::new(move || health::of(&handle, &relay, &operator)),
     })
 }
@@ -105,26 +118,39 @@ fn plant(app: &App, source: &Source) -> Result<(), CliError> {
     Ok(())
 }
 
-fn announce(addr: SocketAddr, data: &Path) -> io::Result<()> {
+fn announce(addr: SocketAddr, data: &Path, access: &Access) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let shown = data.display();
     let (program, data) = (started_as(), quoted(&shown.to_string()));
+    writeln!(out, "vayu-articles serves http://{addr}/ from {shown}")?;
+    if let Some(file) = access.admin_file() {
+        let made = if access.has_made_admin() { ", made just now" } else { "" };
+        writeln!(out, "The administrator's token stands in {}{made}.", file.display())?;
+    }
+    let bearer = format!("-H \"Authorization: Bearer {}\"", token_for_a_shell(access));
     writeln!(
         out,
-        "\
-vayu-articles serves http://{addr}/ from {shown}
-
+        "
 Open that address in a browser, or try in another terminal:
   curl 'http://{addr}/api/v1/search?q=outbox'
-  curl -i http://{addr}/api/v1/articles -H 'Content-Type: application/json' \\
+  curl -i http://{addr}/api/v1/articles {bearer} \\
+    -H 'Content-Type: application/json' \\
     -d '{{\"title\": \"My first post\", \"content\": \"Hello, *outbox*.\", \"tags\": [\"hello\"]}}'
   curl http://{addr}/api/v1/articles/my-first-post
-  curl -X DELETE http://{addr}/api/v1/articles/my-first-post
+  curl -X DELETE http://{addr}/api/v1/articles/my-first-post {bearer}
   {program} outbox stats --data {data}
 
 Ctrl-C stops it."
     )?;
     out.flush()
+}
+
+/// What a shell puts in the place of the administrator's token; never the token.
+fn token_for_a_shell(access: &Access) -> String {
+    match access.admin_file() {
+        Some(file) => format!("$(cat {})", quoted(&file.display().to_string())),
+        None => format!("${ADMIN_VARIABLE}"),
+    }
 }
 
 /// The program as the user named it, so that the command can be pasted into the same shell.

@@ -1,28 +1,45 @@
 //! The article API under `/api/v1`.
 
+use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue, LOCATION};
-use hyper::{HeaderMap, StatusCode};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::access::{Access, Role};
 use super::conditional::{self, Condition};
-use super::engine::{Request, Response};
+use super::engine::Response;
+use super::idempotency;
 use super::problem::Problem;
 use super::request::{Query, json_body};
+use super::route::{Answer, Call, Guard, Route};
 use super::view::{ArticleView, ListView, rfc3339};
 use crate::article::{
     Article, ArticleError, ArticlePatch, ArticleStamp, Expected, Kind, ListQuery, NewArticle, Status,
 };
 use crate::queue::WriteError;
-use crate::service::{ArticleService, WriteContext};
-use crate::sinks::search::{MAX_LIMIT, SearchIndex};
+use crate::service::ArticleService;
+use crate::sinks::search::MAX_LIMIT;
 
-type Answer = Result<Response, Problem>;
+const WRITER: Guard = Guard::Token(Role::Write);
+
+/// `bulk` stands before `{slug}`; but an article may have that slug too, as only POST means the batch.
+pub(super) const ROUTES: &[Route] = &[
+    Route { method: "GET", path: "/api/v1/articles", guard: Guard::Public, answer: list },
+    Route { method: "POST", path: "/api/v1/articles", guard: WRITER, answer: create },
+    Route { method: "POST", path: "/api/v1/articles/bulk", guard: WRITER, answer: create_bulk },
+    Route { method: "GET", path: "/api/v1/articles/{slug}", guard: Guard::Public, answer: get },
+    Route { method: "PATCH", path: "/api/v1/articles/{slug}", guard: WRITER, answer: update },
+    Route { method: "PUT", path: "/api/v1/articles/{slug}", guard: WRITER, answer: update },
+    Route { method: "DELETE", path: "/api/v1/articles/{slug}", guard: WRITER, answer: delete },
+    Route { method: "GET", path: "/api/v1/tags", guard: Guard::Public, answer: tags },
+    Route { method: "GET", path: "/api/v1/search", guard: Guard::Public, answer: search },
+];
 
 /// `POST /api/v1/articles`
-pub(super) fn create(articles: &ArticleService, request: &Request, context: &WriteContext) -> Answer {
-    let article = NewArticle::from_json(&json_body(request)?).map_err(WriteError::from)?;
-    let article = articles.create(article, context)?;
+fn create(call: &Call<'_>) -> Answer {
+    let context = idempotency::context(call)?;
+    let article = NewArticle::from_json(&json_body(call.request)?).map_err(WriteError::from)?;
+    let article = call.parts.articles.create(article, &context)?;
     let location = HeaderValue::from_str(&format!("/api/v1/articles/{}", article.slug));
     let response = article_answer(StatusCode::CREATED, &article)?;
     Ok(match location {
@@ -32,13 +49,15 @@ pub(super) fn create(articles: &ArticleService, request: &Request, context: &Wri
 }
 
 /// `POST /api/v1/articles/bulk`: one result per article, in order; each is created or refused by itself.
-pub(super) fn create_bulk(articles: &ArticleService, request: &Request, context: &WriteContext) -> Answer {
-    let body = json_body(request)?;
+fn create_bulk(call: &Call<'_>) -> Answer {
+    let articles = &call.parts.articles;
+    let context = idempotency::context(call)?;
+    let body = json_body(call.request)?;
     let items = bulk_items(&body)?;
     // What cannot be read is refused in its place; the rest goes to the writer together.
     let read: Vec<Result<NewArticle, ArticleError>> = items.iter().map(NewArticle::from_json).collect();
     let good: Vec<NewArticle> = read.iter().filter_map(|item| item.as_ref().ok().cloned()).collect();
-    let mut written = if good.is_empty() { Vec::new() } else { articles.create_bulk(good, context)? }.into_iter();
+    let mut written = if good.is_empty() { Vec::new() } else { articles.create_bulk(good, &context)? }.into_iter();
     let mut created = 0_usize;
     let results: Vec<Value> = read
         .into_iter()
@@ -80,8 +99,12 @@ fn bulk_items(body: &Value) -> Result<&Vec<Value>, Problem> {
 }
 
 /// `GET /api/v1/articles`
-pub(super) fn list(articles: &ArticleService, query: &Query) -> Answer {
-    let page = articles.list(&list_query(query)?)?;
+fn list(call: &Call<'_>) -> Answer {
+    let query = list_query(&call.query()?)?;
+    if query.status != Some(Status::Published) {
+        Access::require(call.caller.clone(), Role::Write)?;
+    }
+    let page = call.parts.articles.list(&query)?;
     let items = page.items.iter().map(ArticleView::from).collect();
     let list = ListView { items, page: page.page, limit: page.limit, total: page.total };
     json_answer(StatusCode::OK, &list)
@@ -112,10 +135,13 @@ fn list_query(query: &Query) -> Result<ListQuery, Problem> {
     })
 }
 
-/// `GET /api/v1/articles/{slug}`
-pub(super) fn get(articles: &ArticleService, slug: &str, headers: &HeaderMap) -> Answer {
-    let condition = Condition::if_none_match(headers)?;
-    let article = find(articles, slug)?;
+/// `GET /api/v1/articles/{slug}`: to who has no token, what is not published does not exist.
+fn get(call: &Call<'_>) -> Answer {
+    let condition = Condition::if_none_match(&call.request.headers)?;
+    let article = find(&call.parts.articles, call.segment())?;
+    if article.status != Status::Published && call.caller.is_none() {
+        return Err(no_article(call.segment()));
+    }
     let tag = tag_of(&article);
     if condition.matches_weakly(&tag) {
         let response = Response::new(StatusCode::NOT_MODIFIED, "");
@@ -125,20 +151,31 @@ pub(super) fn get(articles: &ArticleService, slug: &str, headers: &HeaderMap) ->
 }
 
 /// `PATCH` and `PUT /api/v1/articles/{slug}`: what the body leaves out stays.
-pub(super) fn update(articles: &ArticleService, slug: &str, request: &Request, context: &WriteContext) -> Answer {
-    let condition = Condition::if_match(&request.headers)?;
-    let patch = ArticlePatch::from_json(&json_body(request)?).map_err(WriteError::from)?;
+fn update(call: &Call<'_>) -> Answer {
+    let (articles, slug) = (&call.parts.articles, call.segment());
+    let context = idempotency::context(call)?;
+    let condition = Condition::if_match(&call.request.headers)?;
+    let patch = ArticlePatch::from_json(&json_body(call.request)?).map_err(WriteError::from)?;
+    if let Some(before) = articles.repeated(&context)? {
+        return article_answer(StatusCode::OK, &before?);
+    }
     let expected = expectation(articles, slug, &condition)?;
-    let article = articles.update(slug, patch, expected, context)?;
+    let article = articles.update(slug, patch, expected, &context)?;
     article_answer(StatusCode::OK, &article)
 }
 
 /// `DELETE /api/v1/articles/{slug}`
-pub(super) fn delete(articles: &ArticleService, slug: &str, headers: &HeaderMap, context: &WriteContext) -> Answer {
-    let condition = Condition::if_match(headers)?;
+fn delete(call: &Call<'_>) -> Answer {
+    let (articles, slug) = (&call.parts.articles, call.segment());
+    let context = idempotency::context(call)?;
+    let condition = Condition::if_match(&call.request.headers)?;
+    let deleted = Response::new(StatusCode::NO_CONTENT, "");
+    if let Some(before) = articles.repeated(&context)? {
+        return Ok(before.map(|_| deleted)?);
+    }
     let expected = expectation(articles, slug, &condition)?;
-    articles.delete(slug, expected, context)?;
-    Ok(Response::new(StatusCode::NO_CONTENT, ""))
+    articles.delete(slug, expected, &context)?;
+    Ok(deleted)
 }
 
 /// Turns `If-Match` into what the transaction compares. The article may change between this look and the transaction;
@@ -163,18 +200,19 @@ fn expectation(articles: &ArticleService, slug: &str, condition: &Condition) -> 
 }
 
 /// `GET /api/v1/tags`
-pub(super) fn tags(articles: &ArticleService) -> Answer {
-    json_answer(StatusCode::OK, &json!({ "items": articles.tags()? }))
+fn tags(call: &Call<'_>) -> Answer {
+    json_answer(StatusCode::OK, &json!({ "items": call.parts.articles.tags()? }))
 }
 
 /// `GET /api/v1/search?q=`
-pub(super) fn search(index: &SearchIndex, query: &Query) -> Answer {
+fn search(call: &Call<'_>) -> Answer {
+    let query = call.query()?;
     let words = query.get("q")?.ok_or_else(|| Problem::bad_parameter("q", "is missing: say what to look for"))?;
     let limit = query.number("limit", 20)?;
     if limit > MAX_LIMIT {
         return Err(Problem::bad_parameter("limit", format!("must be 1 to {MAX_LIMIT}")));
     }
-    let found = index.search(words, query.number("page", 1)?, limit)?;
+    let found = call.parts.search.search(words, query.number("page", 1)?, limit)?;
     let items = found
         .items
         .iter()
@@ -195,7 +233,11 @@ pub(super) fn search(index: &SearchIndex, query: &Query) -> Answer {
 }
 
 fn find(articles: &ArticleService, slug: &str) -> Result<Article, Problem> {
-    articles.get(slug)?.ok_or_else(|| Problem::not_found(format!("no article has the slug {slug:?}")))
+    articles.get(slug)?.ok_or_else(|| no_article(slug))
+}
+
+fn no_article(slug: &str) -> Problem {
+    Problem::not_found(format!("no article has the slug {slug:?}"))
 }
 
 fn tag_of(article: &Article) -> String {

@@ -5,6 +5,18 @@ use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use serde::Serialize;
 
 use super::engine::Response;
+use super::route::{Guard, Route};
+
+/// For supervisors and proxies, which have no token.
+pub(super) const ROUTES: &[Route] = &[
+    Route { method: "GET", path: "/health/live", guard: Guard::Open, answer: |_| Ok(live()) },
+    Route {
+        method: "GET",
+        path: "/health/ready",
+        guard: Guard::Open,
+        answer: |call| Ok(ready(&(call.parts.health)())),
+    },
+];
 
 /// Whether the program can do its work, and what it is made of. Asked for at each request.
 #[derive(Debug, Clone, Serialize)]
@@ -72,11 +84,11 @@ pub struct LaneBacklog {
 }
 
 /// The process answers.
-pub(super) fn live() -> Response {
-    answer(StatusCode::OK, r#"{"status":"live"}"#.to_owned())
+fn live() -> Response {
+    json(StatusCode::OK, r#"{"status":"live"}"#.to_owned())
 }
 
-pub(super) fn ready(health: &Health) -> Response {
+fn ready(health: &Health) -> Response {
     let status = if health.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let mut body = serde_json::json!({ "status": if health.ready { "ready" } else { "not_ready" } });
     body["services"] = serde_json::json!(health.services);
@@ -84,10 +96,10 @@ pub(super) fn ready(health: &Health) -> Response {
     if let Some(error) = &health.backlog_error {
         body["backlog_error"] = serde_json::json!(error);
     }
-    answer(status, body.to_string())
+    json(status, body.to_string())
 }
 
-fn answer(status: StatusCode, body: String) -> Response {
+fn json(status: StatusCode, body: String) -> Response {
     Response::new(status, body)
         .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
         .header(CACHE_CONTROL, HeaderValue::from_static("no-store"))

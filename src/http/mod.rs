@@ -13,19 +13,23 @@
 //! }
 //! ```
 
+pub mod access;
 mod api;
 mod conditional;
 pub mod engine;
 mod health;
-mod origin;
+mod idempotency;
 mod pages;
 mod problem;
 mod request;
+mod route;
 mod site;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod view;
 
+pub use access::{Access, Caller, Role};
 pub use health::{Health, LaneBacklog, LaneHealth, ServiceHealth};
 pub use problem::Problem;
 pub use site::{Site, SiteParts};

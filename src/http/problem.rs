@@ -1,9 +1,10 @@
 //! What went wrong, as the API says it: `{"error":{"code","message","field"}}` with the right status.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use hyper::StatusCode;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use serde_json::json;
 
 use super::engine::{Refusal, Response};
@@ -11,6 +12,10 @@ use crate::article::{ArticleError, RepositoryError};
 use crate::outbox::InsertError;
 use crate::queue::WriteError;
 use crate::sinks::search::SearchError;
+use crate::storage::ReadError;
+
+/// What a client without a right token is asked for.
+const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer realm=\"vayu-articles\"");
 
 /// An error answer of the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +32,7 @@ pub struct Problem {
     /// When another try makes sense; sent as `Retry-After` in whole seconds, at least 1.
     pub retry_after: Option<Duration>,
     /// The methods that the path does have; sent as `Allow`.
-    pub allow: Option<&'static str>,
+    pub allow: Option<Cow<'static, str>>,
 }
 
 impl Problem {
@@ -52,9 +57,20 @@ impl Problem {
     }
 
     /// The path exists, the method does not: 405.
-    pub(super) fn method_not_allowed(allow: &'static str) -> Self {
+    pub(super) fn method_not_allowed(allow: impl Into<Cow<'static, str>>) -> Self {
+        let allow = allow.into();
         let message = format!("this path answers to {allow} only");
         Self { allow: Some(allow), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message) }
+    }
+
+    /// A token is missing or wrong: 401.
+    pub(super) fn unauthorized(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
+    }
+
+    /// The token does not allow it: 403.
+    pub(super) fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", message)
     }
 
     /// The same as JSON.
@@ -75,8 +91,11 @@ impl From<Problem> for Response {
         if let Some(wait) = problem.retry_after {
             response = response.header(RETRY_AFTER, HeaderValue::from(wait.as_secs().max(1)));
         }
-        if let Some(allow) = problem.allow {
-            response = response.header(ALLOW, HeaderValue::from_static(allow));
+        if let Some(allow) = problem.allow.and_then(|allow| HeaderValue::from_str(&allow).ok()) {
+            response = response.header(ALLOW, allow);
+        }
+        if problem.status == StatusCode::UNAUTHORIZED {
+            response = response.header(WWW_AUTHENTICATE, CHALLENGE);
         }
         response
     }
@@ -86,6 +105,9 @@ impl From<Problem> for Response {
 pub(super) fn refusal(refusal: &Refusal) -> Response {
     let code = match refusal.status {
         StatusCode::PAYLOAD_TOO_LARGE => "too_large",
+        StatusCode::URI_TOO_LONG => "uri_too_long",
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => "headers_too_large",
+        StatusCode::NOT_IMPLEMENTED => "not_implemented",
         StatusCode::REQUEST_TIMEOUT => "request_timeout",
         StatusCode::SERVICE_UNAVAILABLE => "overloaded",
         StatusCode::GATEWAY_TIMEOUT => "outcome_unknown",
@@ -125,6 +147,7 @@ fn article_status(error: &ArticleError) -> StatusCode {
         ArticleError::SlugTaken { .. } | ArticleError::IdTaken { .. } => StatusCode::CONFLICT,
         ArticleError::NotFound { .. } => StatusCode::NOT_FOUND,
         ArticleError::Stale { .. } => StatusCode::PRECONDITION_FAILED,
+        ArticleError::KeyReused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         ArticleError::TooMany { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         ArticleError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         ArticleError::Event(InsertError::Invalid { .. }) => StatusCode::UNPROCESSABLE_ENTITY,
@@ -142,6 +165,13 @@ impl From<RepositoryError> for Problem {
             _ => (StatusCode::SERVICE_UNAVAILABLE, Some(Duration::from_secs(1))),
         };
         Self { field, retry_after: wait, ..Self::new(status, error.code(), message) }
+    }
+}
+
+/// Of the outbox's own tables.
+impl From<ReadError<rusqlite::Error>> for Problem {
+    fn from(error: ReadError<rusqlite::Error>) -> Self {
+        RepositoryError::Read(error).into()
     }
 }
 

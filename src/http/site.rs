@@ -7,13 +7,14 @@ use hyper::header::{HeaderName, HeaderValue, LOCATION};
 use hyper::{Method, StatusCode};
 use uuid::Uuid;
 
-use super::api;
+use super::access::{Access, Caller};
 use super::engine::{Engine, EngineOptions, Request, Response};
-use super::health::{self, Health};
-use super::origin;
+use super::health::Health;
 use super::pages::Pages;
 use super::problem::{self, Problem};
 use super::request::{Query, segments};
+use super::route::{self, Call, Guard};
+use crate::outbox::Operator;
 use crate::service::{ArticleService, WriteContext};
 use crate::sinks::cache::PageCache;
 use crate::sinks::encode_segment;
@@ -35,6 +36,8 @@ pub struct SiteParts {
     pub cache: PageCache,
     /// Renders them.
     pub renderer: Renderer,
+    /// Who may write, and see drafts.
+    pub access: Access,
     /// Says how the program is.
     pub health: Box<dyn Fn() -> Health + Send + Sync>,
 }
@@ -45,19 +48,23 @@ pub struct Site {
     parts: Arc<Parts>,
 }
 
-struct Parts {
-    articles: ArticleService,
-    search: Arc<SearchIndex>,
+/// What answers are made from.
+pub(super) struct Parts {
+    pub(super) articles: ArticleService,
+    pub(super) search: Arc<SearchIndex>,
+    pub(super) operator: Operator,
+    pub(super) access: Access,
+    pub(super) health: Box<dyn Fn() -> Health + Send + Sync>,
     pages: Pages,
-    health: Box<dyn Fn() -> Health + Send + Sync>,
 }
 
 impl Site {
     /// A site made of these parts.
     pub fn new(parts: SiteParts) -> Self {
-        let SiteParts { articles, search, cache, renderer, health } = parts;
+        let SiteParts { articles, search, cache, renderer, access, health } = parts;
         let pages = Pages::new(articles.clone(), Arc::clone(&search), cache, renderer);
-        Self { parts: Arc::new(Parts { articles, search, pages, health }) }
+        let operator = Operator::new(articles.repository().database());
+        Self { parts: Arc::new(Parts { articles, search, operator, access, health, pages }) }
     }
 
     /// A server for this site, to be started as a service.
@@ -75,16 +82,19 @@ impl Site {
             correlation_id: Some(correlation.clone()),
             causation_id: None,
             deadline: Some(request.deadline),
+            key: None,
         };
-        let response = self.route(request, &context).unwrap_or_else(Response::from);
+        let mut caller = None;
+        let response = self.route(request, &context, &mut caller).unwrap_or_else(Response::from);
         let level = if response.status.is_server_error() { log::Level::Warn } else { log::Level::Info };
         log::log!(
             level,
-            "request method={} path={:?} status={} ms={} correlation_id={correlation}",
+            "request method={} path={:?} status={} ms={} caller={} correlation_id={correlation}",
             request.method,
             request.path,
             response.status.as_u16(),
-            begun.elapsed().as_millis()
+            begun.elapsed().as_millis(),
+            caller.as_deref().unwrap_or("-")
         );
         match HeaderValue::from_str(&correlation) {
             Ok(value) => response.header(CORRELATION_ID, value),
@@ -92,47 +102,31 @@ impl Site {
         }
     }
 
-    fn route(&self, request: &Request, context: &WriteContext) -> Result<Response, Problem> {
-        let segments = segments(&request.path)?;
-        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-        match segments.as_slice() {
-            ["health", which] => self.health(request, which),
-            ["api", "v1", rest @ ..] => self.api(request, rest, context),
-            ["api", ..] => Err(no_such_path()),
-            page => self.pages(request, page),
+    /// `name` becomes that of the caller's token, for the log.
+    fn route(
+        &self,
+        request: &Request,
+        context: &WriteContext,
+        name: &mut Option<Arc<str>>,
+    ) -> Result<Response, Problem> {
+        let path = segments(&request.path)?;
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        if !matches!(path[..], ["api" | "health", ..]) {
+            return self.pages(request, &path);
         }
+        let (route, segments) = route::find(method(request), &path)?;
+        let caller = self.let_in(request, route.guard)?;
+        *name = caller.as_ref().map(|caller| Arc::clone(&caller.name));
+        (route.answer)(&Call { parts: &self.parts, route, request, segments, caller, context })
     }
 
-    fn health(&self, request: &Request, which: &str) -> Result<Response, Problem> {
-        let ready = match which {
-            "live" => false,
-            "ready" => true,
-            _ => return Err(no_such_path()),
-        };
-        only_get(request)?;
-        Ok(if ready { health::ready(&(self.parts.health)()) } else { health::live() })
-    }
-
-    fn api(&self, request: &Request, path: &[&str], context: &WriteContext) -> Result<Response, Problem> {
-        let articles = &self.parts.articles;
-        let query = || Query::parse(request.query.as_deref());
-        if method(request) != "GET" {
-            origin::may_write(&request.headers)?;
-        }
-        match (path, method(request)) {
-            (["articles"], "GET") => api::list(articles, &query()?),
-            (["articles"], "POST") => api::create(articles, request, context),
-            (["articles"], _) => Err(Problem::method_not_allowed("GET, HEAD, POST")),
-            // An article may have the slug "bulk": only POST means the batch.
-            (["articles", "bulk"], "POST") => api::create_bulk(articles, request, context),
-            (["articles", slug], "GET") => api::get(articles, slug, &request.headers),
-            (["articles", slug], "PATCH" | "PUT") => api::update(articles, slug, request, context),
-            (["articles", slug], "DELETE") => api::delete(articles, slug, &request.headers, context),
-            (["articles", "bulk"], _) => Err(Problem::method_not_allowed("GET, HEAD, POST, PATCH, PUT, DELETE")),
-            (["articles", _], _) => Err(Problem::method_not_allowed("GET, HEAD, PATCH, PUT, DELETE")),
-            (["tags"], _) => only_get(request).and_then(|()| api::tags(articles)),
-            (["search"], _) => only_get(request).and_then(|()| api::search(&self.parts.search, &query()?)),
-            _ => Err(no_such_path()),
+    /// The one place where a request of the API is let in or turned away.
+    fn let_in(&self, request: &Request, guard: Guard) -> Result<Option<Caller>, Problem> {
+        let access = &self.parts.access;
+        match guard {
+            Guard::Open => Ok(None),
+            Guard::Public => access.caller(&request.headers),
+            Guard::Token(role) => access.authorize(&request.headers, role).map(Some),
         }
     }
 
@@ -185,10 +179,6 @@ fn without_slash(folder: &str, name: &str, request: &Request) -> Response {
         Ok(to) => response.header(LOCATION, to),
         Err(_) => response,
     }
-}
-
-fn no_such_path() -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, "not_found", "there is nothing at this path")
 }
 
 fn correlation_id(request: &Request) -> String {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::engine::{Engine, EngineOptions};
-use super::{Health, Site, SiteParts};
+use super::{Access, Health, Role, Site, SiteParts};
 use crate::article::{self, ArticleRepository};
 use crate::lifecycle::{Cause, Manager, ManagerOptions};
 use crate::outbox;
@@ -18,6 +18,7 @@ use crate::sinks::search::{SearchIndex, SearchOptions};
 use crate::storage::{Database, Options};
 
 const LONG: Duration = Duration::from_secs(30);
+const TOKEN: &str = "the-token-of-these-tests";
 
 struct Program {
     manager: Manager,
@@ -44,6 +45,7 @@ impl Program {
             search: Arc::new(search),
             cache,
             renderer,
+            access: Access::fixed(&[("test", Role::Write, TOKEN)]),
             health: Box::new(move || Health {
                 ready: handle.is_ready(),
                 services: Vec::new(),
@@ -65,8 +67,12 @@ impl Program {
         let mut stream = TcpStream::connect(self.engine.local_addr().unwrap()).unwrap();
         stream.set_read_timeout(Some(LONG)).unwrap();
         let length = body.len();
-        write!(stream, "{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")
-            .unwrap();
+        write!(
+            stream,
+            "{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\
+             Authorization: Bearer {TOKEN}\r\n\r\n{body}"
+        )
+        .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok());

@@ -52,35 +52,34 @@ impl Journal {
         Self { clock: database.clock().clone(), waiting_max: options.waiting_max }
     }
 
-    /// Whether as many jobs wait as may. They cannot be more than lie between the first and the last that waits, so that the
-    /// count is needed only where that is not enough to tell.
-    fn is_full(&self, tx: &Transaction<'_>) -> rusqlite::Result<bool> {
+    /// Whether so many more may wait. No more can wait than lie between the first and the last that does, so that they are counted
+    /// only where that is not enough to tell.
+    fn has_room(&self, tx: &Transaction<'_>, more: usize) -> rusqlite::Result<bool> {
         let limit = i64::try_from(self.waiting_max).unwrap_or(i64::MAX);
+        let more = i64::try_from(more).unwrap_or(i64::MAX);
         let span: (Option<i64>, Option<i64>) =
             tx.prepare_cached(sql::READY_SPAN)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let most = span.0.zip(span.1).map_or(0, |(first, last)| last.saturating_sub(first).saturating_add(1));
-        if most < limit {
-            return Ok(false);
+        if most.saturating_add(more) <= limit {
+            return Ok(true);
         }
         let waiting: i64 = tx.prepare_cached(sql::COUNT_READY)?.query_row([limit], |row| row.get(0))?;
-        Ok(waiting >= limit)
+        Ok(waiting.saturating_add(more) <= limit)
     }
 }
 
 impl Gate for Journal {
-    fn way(&self, tx: &Transaction<'_>) -> Result<Way, Refusal> {
+    fn way(&self, tx: &Transaction<'_>, count: usize) -> Result<Way, Refusal> {
         let standing = mode::standing(tx)?;
         match standing.mode {
             Mode::Open if !standing.draining => Ok(Way::Apply),
-            Mode::Open | Mode::Journal => Ok(Way::Defer),
             Mode::ReadOnly => Err(Refusal::ReadOnly),
+            _ if self.has_room(tx, count)? => Ok(Way::Defer),
+            _ => Err(Refusal::Full { limit: self.waiting_max }),
         }
     }
 
-    fn defer(&self, tx: &Transaction<'_>, mutation: &PreparedMutation) -> Result<i64, Refusal> {
-        if self.is_full(tx)? {
-            return Err(Refusal::Full { limit: self.waiting_max });
-        }
+    fn defer(&self, tx: &Transaction<'_>, mutation: &PreparedMutation) -> Result<i64, ArticleError> {
         let job = NewJob {
             correlation_id: mutation.correlation_id().map(str::to_owned),
             event_id: Some(mutation.event_id().to_owned()),
@@ -88,7 +87,7 @@ impl Gate for Journal {
             ..NewJob::new(mutation.operation(), mutation.body())
         };
         let inserted = insert(tx, &job, mutation.now_ms())?;
-        inserted.ok_or_else(|| ArticleError::Sqlite(rusqlite::Error::StatementChangedRows(0)).into())
+        inserted.ok_or(ArticleError::Sqlite(rusqlite::Error::StatementChangedRows(0)))
     }
 
     fn applied(

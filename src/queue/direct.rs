@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
-use super::batch::{Batch, apply_all};
+use super::batch::Batch;
+use super::gate::{Door, Refusal};
 use super::{Receipt, WriteError, WriteJob, Writer};
-use crate::article::apply;
 use crate::clock::SharedClock;
 use crate::storage::Fault;
 
@@ -45,15 +45,12 @@ impl DirectWriter {
         Ok(Self { connection: Mutex::new(connection), clock })
     }
 
-    fn transact<T, E: Into<WriteError>>(
-        &self,
-        f: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
-    ) -> Result<T, WriteError> {
+    fn transact<T>(&self, f: impl FnOnce(&Transaction<'_>) -> Result<T, Refusal>) -> Result<T, WriteError> {
         // A panic while the lock was held dropped its transaction, which rolled it back.
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         let unavailable = |error: rusqlite::Error| WriteError::Unavailable(Fault::from(error));
         let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(unavailable)?;
-        let done = f(&tx).map_err(Into::into)?;
+        let done = f(&tx)?;
         match tx.commit().map_err(Fault::from) {
             Ok(()) => Ok(done),
             Err(fault) if fault.is_io() => Err(WriteError::OutcomeUnknown(fault.to_string())),
@@ -64,10 +61,12 @@ impl DirectWriter {
 
 impl Writer for DirectWriter {
     fn enqueue(&self, job: WriteJob) -> Result<Receipt, WriteError> {
-        let deadline = job.deadline;
-        let mutation = job.prepare(self.clock.now_ms())?;
+        let now_ms = self.clock.now_ms();
+        let (deadline, key) = (job.deadline, job.key.clone());
+        let mutation = job.prepare(now_ms)?;
         check_deadline(deadline)?;
-        self.transact(|tx| apply(tx, &mutation)).map(Receipt::Applied)
+        let door = Door { gate: None, key: key.as_ref(), now_ms };
+        self.transact(|tx| door.pass_one(tx, &mutation)).map(Receipt::from)
     }
 
     fn enqueue_batch(&self, jobs: Vec<WriteJob>) -> Result<Vec<Result<Receipt, WriteError>>, WriteError> {
@@ -76,7 +75,8 @@ impl Writer for DirectWriter {
             return Ok(batch.answers(Vec::new()));
         }
         check_deadline(batch.deadline)?;
-        let outcomes = self.transact(|tx| apply_all(tx, None, &batch.mutations))?;
+        let door = Door { gate: None, key: batch.key.as_deref(), now_ms: batch.now_ms };
+        let outcomes = self.transact(|tx| door.pass(tx, &batch.mutations))?;
         Ok(batch.answers(outcomes))
     }
 }

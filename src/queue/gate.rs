@@ -4,24 +4,26 @@ use std::fmt;
 
 use rusqlite::{Connection, Transaction};
 
-use super::{Receipt, WriteError};
-use crate::article::{Applied, ArticleError, PreparedMutation, apply};
+use super::WriteError;
+use crate::article::{
+    Applied, ArticleError, Outcome, Outcomes, PreparedMutation, RequestKey, apply, is_remembered, once,
+};
 
 /// Decides, inside each transaction, whether mutations are applied now.
 ///
 /// Everything it reads and writes there commits together with the mutation, or not at all.
 pub trait Gate: fmt::Debug + Send + Sync + 'static {
-    /// What becomes of the mutations of this transaction. Asked once per call of a writer.
+    /// What becomes of that many mutations. Asked once per call of a writer, before any of them.
     ///
     /// # Errors
-    /// They are refused.
-    fn way(&self, tx: &Transaction<'_>) -> Result<Way, Refusal>;
+    /// All of them are refused.
+    fn way(&self, tx: &Transaction<'_>, count: usize) -> Result<Way, Refusal>;
 
     /// Keeps the mutation for later and says under which number.
     ///
     /// # Errors
-    /// It is refused; nothing was written.
-    fn defer(&self, tx: &Transaction<'_>, mutation: &PreparedMutation) -> Result<i64, Refusal>;
+    /// Fails the transaction.
+    fn defer(&self, tx: &Transaction<'_>, mutation: &PreparedMutation) -> Result<i64, ArticleError>;
 
     /// Follows up what was applied, in the same transaction.
     ///
@@ -62,36 +64,75 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
-    /// Whether it concerns this mutation alone, as against the database.
-    pub(super) fn is_callers(&self) -> bool {
-        match self {
-            Self::Article(error) => error.is_callers(),
-            Self::ReadOnly | Self::Full { .. } => true,
-        }
-    }
+/// How the mutations of one call come in.
+pub(super) struct Door<'a> {
+    pub gate: Option<&'a dyn Gate>,
+    pub key: Option<&'a RequestKey>,
+    pub now_ms: i64,
 }
 
-/// Applies the mutation or keeps it for later, as `way` says.
-pub(super) fn pass(
-    tx: &Transaction<'_>,
-    gate: Option<&dyn Gate>,
-    way: Way,
-    mutation: &PreparedMutation,
-) -> Result<Receipt, Refusal> {
-    match (gate, way) {
-        (Some(gate), Way::Defer) => Ok(Receipt::Deferred { job: gate.defer(tx, mutation)? }),
-        (gate, _) => {
-            let applied = apply(tx, mutation)?;
-            gate.map_or(Ok(()), |gate| gate.applied(tx, mutation, &applied))?;
-            Ok(Receipt::Applied(applied))
+impl Door<'_> {
+    /// Applies or defers the mutations in order, once if they have a key. What is wrong with one leaves the others alone as long as
+    /// it wrote nothing; any other failure is the batch's, and the transaction must be rolled back.
+    pub(super) fn pass(&self, tx: &Transaction<'_>, mutations: &[PreparedMutation]) -> Result<Outcomes, Refusal> {
+        match self.key {
+            Some(key) => once(tx, key, self.now_ms, || self.pass_now(tx, mutations)),
+            None => self.pass_now(tx, mutations),
         }
     }
-}
 
-/// Without a gate everything is applied.
-pub(super) fn way(tx: &Transaction<'_>, gate: Option<&dyn Gate>) -> Result<Way, Refusal> {
-    gate.map_or(Ok(Way::Apply), |gate| gate.way(tx))
+    /// [`pass`](Self::pass) for one mutation; a refusal leaves no trace of its key.
+    pub(super) fn pass_one(&self, tx: &Transaction<'_>, mutation: &PreparedMutation) -> Result<Outcome, Refusal> {
+        let work = || self.way(tx, 1).and_then(|way| Ok(self.one(tx, way, mutation)?));
+        let Some(key) = self.key else { return work() };
+        let mut outcomes = once(tx, key, self.now_ms, || Ok::<_, Refusal>(vec![Ok(work()?)]))?;
+        // A batch has another fingerprint.
+        let reused = || Err(ArticleError::KeyReused { key: key.as_str().to_owned() });
+        Ok(outcomes.pop().unwrap_or_else(reused)?)
+    }
+
+    /// Whether they are committed: all together, so one found speaks for all; one that was refused has no event.
+    pub(super) fn is_committed(&self, conn: &Connection, mutations: &[PreparedMutation]) -> rusqlite::Result<bool> {
+        if let Some(key) = self.key {
+            return is_remembered(conn, key);
+        }
+        for mutation in mutations {
+            let deferred = || self.gate.map_or(Ok(false), |gate| gate.is_deferred(conn, mutation));
+            if mutation.is_logged(conn)? || deferred()? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn pass_now(&self, tx: &Transaction<'_>, mutations: &[PreparedMutation]) -> Result<Outcomes, Refusal> {
+        let way = self.way(tx, mutations.len())?;
+        let mut outcomes = Vec::with_capacity(mutations.len());
+        for mutation in mutations {
+            let changes_before = tx.total_changes();
+            match self.one(tx, way, mutation) {
+                Err(error) if !error.is_callers() || tx.total_changes() != changes_before => return Err(error.into()),
+                outcome => outcomes.push(outcome),
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// Without a gate everything is applied.
+    fn way(&self, tx: &Transaction<'_>, count: usize) -> Result<Way, Refusal> {
+        self.gate.map_or(Ok(Way::Apply), |gate| gate.way(tx, count))
+    }
+
+    fn one(&self, tx: &Transaction<'_>, way: Way, mutation: &PreparedMutation) -> Result<Outcome, ArticleError> {
+        match (self.gate, way) {
+            (Some(gate), Way::Defer) => gate.defer(tx, mutation).map(Outcome::Deferred),
+            (gate, _) => {
+                let applied = apply(tx, mutation)?;
+                gate.map_or(Ok(()), |gate| gate.applied(tx, mutation, &applied))?;
+                Ok(Outcome::Applied(applied))
+            }
+        }
+    }
 }
 
 impl fmt::Display for Refusal {

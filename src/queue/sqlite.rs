@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use rusqlite::Connection;
-
-use super::batch::{Batch, apply_all};
-use super::gate::{self, Gate};
+use super::batch::Batch;
+use super::gate::{Door, Gate};
 use super::{Receipt, WriteError, WriteJob, Writer};
-use crate::article::PreparedMutation;
+use crate::article::RequestKey;
 use crate::clock::SharedClock;
 use crate::storage::{Database, QueueWriter, TaskOptions};
 
@@ -29,27 +27,31 @@ impl SqliteWriter {
     pub fn with_gate(database: &Database, gate: Arc<dyn Gate>) -> Self {
         Self { gate: Some(gate), ..Self::new(database) }
     }
+
+    /// How jobs with this key come in, for a task and for its probe.
+    fn door(&self, key: Option<Arc<RequestKey>>, now_ms: i64) -> Entrance {
+        Entrance { gate: self.gate.clone(), key, now_ms }
+    }
 }
 
 impl Writer for SqliteWriter {
     fn enqueue(&self, job: WriteJob) -> Result<Receipt, WriteError> {
+        let now_ms = self.clock.now_ms();
         let deadline = job.deadline;
-        let mutation = Arc::new(job.prepare(self.clock.now_ms())?);
-        let (probed, gate) = (Arc::clone(&mutation), self.gate.clone());
+        let key = job.key.clone().map(Arc::new);
+        let mutation = Arc::new(job.prepare(now_ms)?);
+        let door = self.door(key, now_ms);
+        let (probed, probing) = (Arc::clone(&mutation), door.clone());
         let options = TaskOptions {
             bytes: mutation.bytes(),
             rows: mutation.rows(),
             deadline,
-            probe: Some(Box::new(move |conn| is_written(&probed, gate.as_deref(), conn))),
+            probe: Some(Box::new(move |conn| probing.as_door().is_committed(conn, std::slice::from_ref(&*probed)))),
         };
-        let gate = self.gate.clone();
         // Held here until the answer is there, so that it is freed on this thread and not on the queue-writer's.
         let _held = Arc::clone(&mutation);
-        let receipt = self.queue.transact_with(options, move |tx| {
-            let gate = gate.as_deref();
-            gate::pass(tx, gate, gate::way(tx, gate)?, &mutation)
-        })?;
-        Ok(receipt)
+        let outcome = self.queue.transact_with(options, move |tx| door.as_door().pass_one(tx, &mutation))?;
+        Ok(outcome.into())
     }
 
     fn enqueue_batch(&self, jobs: Vec<WriteJob>) -> Result<Vec<Result<Receipt, WriteError>>, WriteError> {
@@ -57,29 +59,30 @@ impl Writer for SqliteWriter {
         if batch.mutations.is_empty() {
             return Ok(batch.answers(Vec::new()));
         }
-        let (probed, gate) = (Arc::clone(&batch.mutations), self.gate.clone());
+        let door = self.door(batch.key.clone(), batch.now_ms);
+        let (probed, probing) = (Arc::clone(&batch.mutations), door.clone());
         let options = TaskOptions {
             bytes: batch.bytes(),
             rows: batch.rows(),
             deadline: batch.deadline,
-            probe: Some(Box::new(move |conn| any_written(&probed, gate.as_deref(), conn))),
+            probe: Some(Box::new(move |conn| probing.as_door().is_committed(conn, &probed))),
         };
-        let (mutations, gate) = (Arc::clone(&batch.mutations), self.gate.clone());
-        let outcomes = self.queue.transact_with(options, move |tx| apply_all(tx, gate.as_deref(), &mutations))?;
+        let mutations = Arc::clone(&batch.mutations);
+        let outcomes = self.queue.transact_with(options, move |tx| door.as_door().pass(tx, &mutations))?;
         Ok(batch.answers(outcomes))
     }
 }
 
-fn is_written(mutation: &PreparedMutation, gate: Option<&dyn Gate>, conn: &Connection) -> rusqlite::Result<bool> {
-    Ok(mutation.is_logged(conn)? || gate.map_or(Ok(false), |gate| gate.is_deferred(conn, mutation))?)
+/// What a [`Door`] is made of, as a task holds it.
+#[derive(Clone)]
+struct Entrance {
+    gate: Option<Arc<dyn Gate>>,
+    key: Option<Arc<RequestKey>>,
+    now_ms: i64,
 }
 
-/// They commit together; one that was refused has no event.
-fn any_written(mutations: &[PreparedMutation], gate: Option<&dyn Gate>, conn: &Connection) -> rusqlite::Result<bool> {
-    for mutation in mutations {
-        if is_written(mutation, gate, conn)? {
-            return Ok(true);
-        }
+impl Entrance {
+    fn as_door(&self) -> Door<'_> {
+        Door { gate: self.gate.as_deref(), key: self.key.as_deref(), now_ms: self.now_ms }
     }
-    Ok(false)
 }

@@ -182,12 +182,67 @@ fn malformed_heads_are_refused_and_close() {
         client.send(head);
         let reply = client.reply();
         assert!(reply.status == 400 && reply.closes(), "{head:?}: {reply:?}");
+        assert!(!reply.body.is_empty(), "{head:?}: it says what is wrong");
         client.close_sending();
         client.assert_closed();
     }
     let mut client = server.client();
     client.send_if_taken(format!("GET / HTTP/1.1\r\nHost: t\r\nX: {}\r\n\r\n", "x".repeat(100_000)).as_bytes());
     let reply = client.reply();
-    assert!(reply.status == 431 && reply.closes(), "{reply:?}");
+    assert!(reply.status == 431 && reply.closes() && reply.body.contains("header fields"), "{reply:?}");
+    let mut client = server.client();
+    client.send_if_taken(format!("GET /{} HTTP/1.1\r\nHost: t\r\n\r\n", "x".repeat(100_000)).as_bytes());
+    let reply = client.reply();
+    assert!(reply.status == 414 && reply.closes() && reply.body.contains("address"), "{reply:?}");
+    let mut client = server.client();
+    let many = "X: y\r\n".repeat(200);
+    let reply = client.ask(&format!("GET / HTTP/1.1\r\nHost: t\r\n{many}\r\n"));
+    assert!(reply.status == 431 && reply.closes() && reply.body.contains("header fields"), "{reply:?}");
     assert!(server.handled().is_empty());
+}
+
+#[test]
+fn a_malformed_head_after_good_requests_is_refused_after_their_answers() {
+    let server = Server::start();
+    for bad in ["GET  / HTTP/1.1\r\nHost: t\r\n\r\n", "\0\r\n\r\n"] {
+        let mut client = server.client();
+        client.send(format!("GET /one HTTP/1.1\r\nHost: t\r\n\r\nGET /two HTTP/1.1\r\nHost: t\r\n\r\n{bad}"));
+        assert_eq!(client.reply().body, "GET /one - ");
+        assert_eq!(client.reply().body, "GET /two - ");
+        let reply = client.reply();
+        assert!(reply.status == 400 && reply.closes() && reply.body.contains("no request"), "{reply:?}");
+        client.close_sending();
+        client.assert_closed();
+    }
+}
+
+#[test]
+fn an_answer_that_looks_like_a_refusal_of_hypers_is_left_alone() {
+    let server = Server::start();
+    let mut client = server.client();
+    let text = "HTTP/1.1 400 Bad Request\r\n\r\n";
+    let length = text.len();
+    let reply = client.ask(&format!("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: {length}\r\n\r\n{text}"));
+    assert_eq!((reply.status, reply.body), (200, format!("POST / - {text}")));
+    let stats = server.stats();
+    assert_eq!((stats.requests, stats.requests_refused, stats.requests_in_flight), (1, 0, 0));
+}
+
+#[test]
+fn the_engine_counts_connections_requests_and_refusals() {
+    let server = Server::start();
+    let mut waiting = server.client();
+    waiting.send("GET /wait HTTP/1.1\r\nHost: t\r\n\r\n");
+    server.gate.await_arrivals(1);
+    let mut bad = server.client();
+    assert_eq!(bad.ask("nonsense\r\n\r\n").status, 400);
+    assert_eq!(server.client().ask("GET /panic HTTP/1.1\r\nHost: t\r\n\r\n").status, 500);
+    let stats = server.stats();
+    assert_eq!((stats.requests, stats.requests_refused, stats.handlers_panicked), (2, 2, 1), "{stats:?}");
+    assert_eq!((stats.requests_in_flight, stats.requests_queued, stats.connections_accepted), (1, 0, 3), "{stats:?}");
+    assert!((2..=3).contains(&stats.connections_open), "{stats:?}");
+    server.gate.open();
+    assert_eq!(waiting.reply().status, 200);
+    assert_eq!(server.stop().exit_code(), 0);
+    assert_eq!(server.stats().connections_open, 0);
 }

@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use vayu_articles::http::engine::{Engine, EngineOptions, Request, Response, StatusCode};
+use vayu_articles::http::engine::{Engine, EngineOptions, EngineStats, Request, Response, StatusCode};
 use vayu_articles::lifecycle::{BoxError, Manager, ManagerOptions, Outcome, Service};
 
 /// Long enough for anything that must succeed.
@@ -77,6 +77,10 @@ impl Server {
     /// Method and path of what reached the handler.
     pub fn handled(&self) -> Vec<String> {
         self.handled.lock().unwrap().clone()
+    }
+
+    pub fn stats(&self) -> EngineStats {
+        self.engine.counters().stats()
     }
 
     /// Another client is served meanwhile.

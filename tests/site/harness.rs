@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use vayu_articles::article::{self, ArticleRepository};
 use vayu_articles::http::engine::{Engine, EngineOptions};
-use vayu_articles::http::{Health, Site, SiteParts};
+use vayu_articles::http::{Access, Health, Role, Site, SiteParts};
 use vayu_articles::lifecycle::{Service, StartContext};
 use vayu_articles::outbox::{self, Relay};
 use vayu_articles::queue::SqliteWriter;
@@ -17,6 +17,10 @@ use vayu_articles::sinks::search::{SearchIndex, SearchOptions};
 use vayu_articles::storage::{Database, Options};
 
 pub const LONG: Duration = Duration::from_secs(30);
+/// The token with which requests are sent.
+pub const TOKEN: &str = "the-token-of-these-tests";
+/// One that may write, but not operate.
+pub const WRITE_TOKEN: &str = "another-token-of-these-tests";
 
 pub struct TestSite {
     pub database: Database,
@@ -52,9 +56,13 @@ impl Answer {
 
 impl TestSite {
     pub fn new() -> Self {
+        Self::with(Options::default(), EngineOptions::default())
+    }
+
+    pub fn with(storage: Options, engine: EngineOptions) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let components = [outbox::COMPONENT, article::COMPONENT];
-        let database = Database::open(folder.path().join("articles.db"), &components, Options::default()).unwrap();
+        let database = Database::open(folder.path().join("articles.db"), &components, storage).unwrap();
         let repository = ArticleRepository::new(database.clone());
         let source = Arc::new(repository.clone());
         let search = SearchIndex::new(folder.path().join("search.db"), source.clone(), SearchOptions::default());
@@ -72,10 +80,11 @@ impl TestSite {
             search: Arc::new(search.clone()),
             cache,
             renderer,
+            access: Access::fixed(&[("test", Role::Admin, TOKEN), ("pen", Role::Write, WRITE_TOKEN)]),
             health: Box::new(|| Health { ready: true, services: Vec::new(), lanes: Vec::new(), backlog_error: None }),
         });
         let addr = "127.0.0.1:0".parse().unwrap();
-        let engine = site.serve_on(EngineOptions { addr, ..EngineOptions::default() });
+        let engine = site.serve_on(EngineOptions { addr, ..engine });
         engine.start(&StartContext::standalone("http", LONG)).unwrap();
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
@@ -101,7 +110,15 @@ impl TestSite {
         self.send("DELETE", &format!("/api/v1/articles/{slug}"), &[], None)
     }
 
+    /// Sends it with the token.
     pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&str>) -> Answer {
+        let bearer = format!("Bearer {TOKEN}");
+        let headers: Vec<_> = headers.iter().copied().chain([("authorization", bearer.as_str())]).collect();
+        self.send_as_is(method, path, &headers, body)
+    }
+
+    /// Sends it without a token, unless `headers` have one.
+    pub fn send_as_is(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&str>) -> Answer {
         let url = format!("http://{}{path}", self.addr());
         let mut request = ureq::http::Request::builder().method(method).uri(url);
         for (name, value) in headers {

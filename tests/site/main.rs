@@ -1,10 +1,13 @@
 //! The whole site over real sockets: API, pages, search and health, with the relay and its sinks behind them.
 #![cfg(feature = "server")]
 
+mod access;
 mod api;
 #[path = "../article_support/mod.rs"]
 mod article_support;
 mod harness;
 mod hostile;
 mod pages;
+mod pressure;
+mod retries;
 mod storm;

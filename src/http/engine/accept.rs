@@ -16,7 +16,7 @@ use tokio::time::{Duration, Instant, sleep, timeout_at};
 use super::connection::{Conn, serve};
 use super::options::IDLE_SPARED;
 use super::pool::Job;
-use super::{EngineOptions, RefusalFn, StopAt};
+use super::{EngineCounters, EngineOptions, RefusalFn, StopAt};
 
 /// How long to wait after accepting failed (too many open files, for example), doubling, and between looks for an idle
 /// connection when there are as many as there may be.
@@ -27,6 +27,7 @@ const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(2);
 pub(super) struct HubParts {
     pub(super) options: EngineOptions,
     pub(super) refusals: Arc<RefusalFn>,
+    pub(super) counters: Arc<EngineCounters>,
     pub(super) jobs: Sender<Job>,
     pub(super) stop: watch::Receiver<StopAt>,
 }
@@ -35,6 +36,7 @@ pub(super) struct HubParts {
 pub(super) struct Hub {
     pub(super) options: EngineOptions,
     pub(super) refusals: Arc<RefusalFn>,
+    pub(super) counters: Arc<EngineCounters>,
     /// The only sender: when the I/O thread ends, so do the handler threads.
     pub(super) jobs: Sender<Job>,
     pub(super) stop: watch::Receiver<StopAt>,
@@ -50,8 +52,16 @@ pub(super) struct BodyShare {
 
 /// Serves until a stop is asked for and done.
 pub(super) fn run(runtime: &Runtime, listener: StdListener, parts: HubParts) {
-    let HubParts { options, refusals, jobs, stop } = parts;
-    let hub = Rc::new(Hub { options, refusals, jobs, stop, body_bytes: Cell::new(0), connections: RefCell::default() });
+    let HubParts { options, refusals, counters, jobs, stop } = parts;
+    let hub = Rc::new(Hub {
+        options,
+        refusals,
+        counters,
+        jobs,
+        stop,
+        body_bytes: Cell::new(0),
+        connections: RefCell::default(),
+    });
     let local = LocalSet::new();
     local.block_on(runtime, async {
         let listener = match TcpListener::from_std(listener) {
@@ -111,6 +121,7 @@ async fn serve_all(hub: &Rc<Hub>, listener: TcpListener) {
 }
 
 async fn serve_one(hub: Rc<Hub>, id: u64, conn: Rc<Conn>, socket: TcpStream) -> u64 {
+    let _open = hub.counters.connection();
     // Answers are written in one piece, so there is nothing to wait for.
     let _ = socket.set_nodelay(true);
     serve(hub, conn, socket).await;

@@ -15,9 +15,10 @@ use tokio::net::TcpStream;
 use tokio::time::{Duration, Instant, Sleep, sleep_until};
 
 use super::accept::Hub;
-use super::exchange::exchange;
+use super::exchange::{exchange, word};
 use super::framing::Framing;
 use super::options::{BUFFER_BYTES, EngineOptions, HEAD_BYTES_MAX, LINGER, LINGER_BYTES_MAX, STOP_BODY_GRACE};
+use super::refused;
 
 /// What a connection is doing; each phase has its own time limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +91,11 @@ impl Conn {
         }
     }
 
+    /// No answer is due: what hyper writes now, it says by itself.
+    fn awaits_request(&self) -> bool {
+        matches!(self.phase.get(), Phase::Idle | Phase::Head)
+    }
+
     fn is_busy(&self) -> bool {
         matches!(self.phase.get(), Phase::Request | Phase::Response)
     }
@@ -128,7 +134,8 @@ impl Conn {
 
 /// Serves a connection until it ends, its time is up, or the server stops.
 pub(super) async fn serve(hub: Rc<Hub>, conn: Rc<Conn>, socket: TcpStream) {
-    let stream = Stream { socket, conn: conn.clone(), write_closed: false, drained: 0 };
+    let stream =
+        Stream { socket, conn: conn.clone(), hub: hub.clone(), own: Own::default(), write_closed: false, drained: 0 };
     let service = service_fn(|request| exchange(hub.clone(), conn.clone(), request));
     let mut builder = http1::Builder::new();
     // The phases' limits take the place of hyper's own; a client may close its sending half and still get its answer.
@@ -144,7 +151,10 @@ pub(super) async fn serve(hub: Rc<Hub>, conn: Rc<Conn>, socket: TcpStream) {
                     end.map_or_else(|error| format!("ended by an error: {error}"), |()| "ended".into()),
                 );
             }
-            conn.poll_cut(&hub.options, stopping, timer.as_mut(), cx).map(|reason| format!("cut: {reason}"))
+            conn.poll_cut(&hub.options, stopping, timer.as_mut(), cx).map(|reason| {
+                hub.counters.cut();
+                format!("cut: {reason}")
+            })
         });
         tokio::select! {
             biased;
@@ -196,11 +206,49 @@ impl Conn {
 struct Stream {
     socket: TcpStream,
     conn: Rc<Conn>,
+    hub: Rc<Hub>,
+    /// What is sent instead of hyper's answer.
+    own: Own,
     write_closed: bool,
     drained: usize,
 }
 
+/// Bytes on their way to the socket past hyper.
+#[derive(Default)]
+struct Own {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
 impl Stream {
+    /// Takes hyper's own refusal of a head and puts a worded one in its place; whether `written` was one.
+    fn replaces(&mut self, written: &[u8]) -> bool {
+        if !self.conn.awaits_request() {
+            return false;
+        }
+        let Some(refusal) = refused::refusal(written, self.conn.framing.borrow().first_line_bytes()) else {
+            return false;
+        };
+        let status = refusal.status.as_u16();
+        log::info!("request status={status} peer={} refused={:?}", self.conn.peer, refusal.message);
+        self.hub.counters.refused();
+        self.conn.refuse();
+        self.conn.enter(Phase::Response);
+        self.own = Own { bytes: refused::bytes(&word(&self.hub, &refusal)), sent: 0 };
+        true
+    }
+
+    fn poll_own(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.own.sent < self.own.bytes.len() {
+            let left = &self.own.bytes[self.own.sent..];
+            match std::task::ready!(Pin::new(&mut self.socket).poll_write(cx, left))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                sent => self.own.sent += sent,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
     /// Reads and forgets until the client closes its side. Closing with unread bytes would reset the connection, and the
     /// client could lose the answer that tells it what was wrong.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -230,6 +278,9 @@ impl AsyncRead for Stream {
 
 impl AsyncWrite for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if self.replaces(buf) {
+            return Poll::Ready(Ok(buf.len()));
+        }
         Pin::new(&mut self.socket).poll_write(cx, buf)
     }
 
@@ -238,6 +289,9 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if bufs.first().is_some_and(|first| self.replaces(first)) {
+            return Poll::Ready(Ok(bufs.iter().map(|buf| buf.len()).sum()));
+        }
         Pin::new(&mut self.socket).poll_write_vectored(cx, bufs)
     }
 
@@ -246,6 +300,7 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        std::task::ready!(self.poll_own(cx))?;
         // hyper asks for this only when its own buffer is empty.
         let flushed = Pin::new(&mut self.socket).poll_flush(cx);
         if let Poll::Ready(Ok(())) = flushed {
@@ -256,6 +311,7 @@ impl AsyncWrite for Stream {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.write_closed {
+            std::task::ready!(self.poll_own(cx))?;
             std::task::ready!(Pin::new(&mut self.socket).poll_shutdown(cx))?;
             self.write_closed = true;
             if self.conn.must_linger() {

@@ -30,11 +30,19 @@ pub(super) async fn exchange(
     request: hyper::Request<Incoming>,
 ) -> Result<HttpResponse, Infallible> {
     conn.enter(Phase::Request);
+    let _in_flight = hub.counters.request();
     let head_only = request.method() == Method::HEAD;
+    let line = (request.method().clone(), request.uri().path().to_owned());
     let (response, close) = match answer(&hub, &conn, request).await {
         Ok(response) => (response, false),
         Err(refusal) => {
-            log::debug!("service=http peer={} status={} {}", conn.peer, refusal.status.as_u16(), refusal.message);
+            let (method, path, status) = (line.0, line.1, refusal.status.as_u16());
+            log::info!(
+                "request method={method} path={path:?} status={status} peer={} refused={:?}",
+                conn.peer,
+                refusal.message
+            );
+            hub.counters.refused();
             if refusal.close {
                 conn.refuse();
             }
@@ -63,7 +71,7 @@ async fn answer(hub: &Rc<Hub>, conn: &Conn, request: hyper::Request<Incoming>) -
         peer: conn.peer,
         deadline: deadline.into_std(),
     };
-    let (job, ticket) = Job::new(request);
+    let (job, ticket) = Job::new(request, hub.counters.queued());
     match hub.jobs.try_send(job) {
         Ok(()) => {}
         Err(TrySendError::Full(_)) => {
@@ -158,7 +166,7 @@ fn too_large() -> Refusal {
 }
 
 /// The refusal in the user's words, with what the protocol needs.
-fn word(hub: &Hub, refusal: &Refusal) -> Response {
+pub(super) fn word(hub: &Hub, refusal: &Refusal) -> Response {
     let mut response = catch_unwind(AssertUnwindSafe(|| (hub.refusals)(refusal))).unwrap_or_else(|_| refusal.as_text());
     response.status = refusal.status;
     if let Some(seconds) = refusal.retry_after {

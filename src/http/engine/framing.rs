@@ -17,6 +17,8 @@ pub(super) struct Framing {
     at: At,
     head: Head,
     line: Vec<u8>,
+    /// Bytes of the newest head's first line, as far as it has arrived.
+    first_line: usize,
     /// One for each complete head that has not been asked for: whether it has both fields.
     verdicts: VecDeque<bool>,
 }
@@ -75,6 +77,11 @@ impl Framing {
         self.at == At::Head && (self.head.lines > 0 || !self.line.is_empty())
     }
 
+    /// How long the first line of the newest head is, as far as it has arrived.
+    pub(super) fn first_line_bytes(&self) -> usize {
+        self.first_line
+    }
+
     /// Whether all that has arrived belongs to requests that were asked for, and they are complete.
     pub(super) fn at_rest(&self) -> bool {
         self.at == At::Head && !self.in_head() && self.verdicts.is_empty()
@@ -83,6 +90,12 @@ impl Framing {
     fn follow_line<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let end = bytes.iter().position(|byte| *byte == b'\n');
         let (part, rest) = end.map_or((bytes, &[][..]), |end| (&bytes[..end], &bytes[end + 1..]));
+        if self.at == At::Head && self.head.lines == 0 {
+            if self.line.is_empty() {
+                self.first_line = 0;
+            }
+            self.first_line += part.len();
+        }
         let room = LINE_BYTES_KEPT - self.line.len();
         self.line.extend_from_slice(&part[..part.len().min(room)]);
         if end.is_some() {

@@ -69,7 +69,7 @@ impl Response {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Refusal {
-    /// 400, 408, 413, 500, 501, 503 or 504.
+    /// 400, 408, 413, 414, 431, 500, 501, 503 or 504.
     pub status: StatusCode,
     /// What is wrong and what to do, in a sentence.
     pub message: &'static str,

@@ -29,11 +29,13 @@
 
 mod accept;
 mod connection;
+mod counters;
 mod exchange;
 mod framing;
 mod message;
 mod options;
 mod pool;
+mod refused;
 
 use std::fmt;
 use std::io;
@@ -48,6 +50,7 @@ pub use hyper::{HeaderMap, Method, StatusCode};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
+pub use counters::{EngineCounters, EngineStats};
 pub use message::{Handler, Refusal, RefusalFn, Request, Response};
 pub use options::EngineOptions;
 
@@ -61,6 +64,7 @@ pub struct Engine {
     options: EngineOptions,
     handler: Arc<Handler>,
     refusals: Arc<RefusalFn>,
+    counters: Arc<EngineCounters>,
     running: Mutex<Option<Running>>,
 }
 
@@ -79,7 +83,7 @@ impl Engine {
     /// The handler is called on several threads at once. When it panics the client gets a 500 and nothing else happens.
     pub fn new(options: EngineOptions, handler: Arc<Handler>) -> Self {
         let refusals: Arc<RefusalFn> = Arc::new(Refusal::as_text);
-        Self { options, handler, refusals, running: Mutex::new(None) }
+        Self { options, handler, refusals, counters: Arc::default(), running: Mutex::new(None) }
     }
 
     /// Words the answers that the engine gives by itself (text/plain otherwise). Called on the I/O thread, so it must
@@ -88,6 +92,18 @@ impl Engine {
     pub fn refuse_with(mut self, refusals: Arc<RefusalFn>) -> Self {
         self.refusals = refusals;
         self
+    }
+
+    /// Counts in `counters` instead of its own.
+    #[must_use]
+    pub fn counted_by(mut self, counters: Arc<EngineCounters>) -> Self {
+        self.counters = counters;
+        self
+    }
+
+    /// What the engine counts of itself.
+    pub fn counters(&self) -> Arc<EngineCounters> {
+        self.counters.clone()
     }
 
     /// The address that is listened on, with the real port when port 0 was asked for; `None` unless started.
@@ -104,10 +120,11 @@ impl Engine {
         let (stop, stop_seen) = watch::channel(None);
         let (alive, all_ended) = crossbeam_channel::bounded(0);
 
-        let mut pool = pool::start(spawner, &self.options, &self.handler, &alive)?;
+        let mut pool = pool::start(spawner, &self.options, &self.handler, &self.counters, &alive)?;
         let hub = accept::HubParts {
             options: self.options.clone(),
             refusals: self.refusals.clone(),
+            counters: self.counters.clone(),
             jobs: pool.jobs,
             stop: stop_seen,
         };

@@ -9,7 +9,8 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Receiver, Sender};
 use tokio::sync::oneshot;
 
-use super::{EngineOptions, Handler, Request, Response};
+use super::counters::Gauge;
+use super::{EngineCounters, EngineOptions, Handler, Request, Response};
 use crate::lifecycle::{Spawner, panic_text};
 
 const WAITING: u8 = 0;
@@ -21,6 +22,8 @@ pub(super) struct Job {
     request: Request,
     answer: oneshot::Sender<Answer>,
     state: Arc<AtomicU8>,
+    /// It waits for a thread.
+    queued: Gauge,
 }
 
 /// What a handler made of a request.
@@ -46,15 +49,17 @@ pub(super) fn start(
     spawner: &Spawner,
     options: &EngineOptions,
     handler: &Arc<Handler>,
+    counters: &Arc<EngineCounters>,
     alive: &Sender<()>,
 ) -> io::Result<Pool> {
     let (jobs, queue) = crossbeam_channel::bounded(options.queue_bound);
     let mut threads = Vec::with_capacity(options.handler_threads);
     for number in 1..=options.handler_threads {
         let (queue, handler, alive) = (queue.clone(), handler.clone(), alive.clone());
+        let counters = counters.clone();
         let spawned = spawner.spawn(&format!("http-{number}"), move || {
             let _alive = alive;
-            handle_all(&queue, &*handler);
+            handle_all(&queue, &*handler, &counters);
         });
         match spawned {
             Ok(thread) => threads.push(thread),
@@ -77,21 +82,23 @@ pub(super) fn join(threads: Vec<JoinHandle<()>>) {
 }
 
 impl Job {
-    pub(super) fn new(request: Request) -> (Self, Ticket) {
+    pub(super) fn new(request: Request, queued: Gauge) -> (Self, Ticket) {
         let (sender, answer) = oneshot::channel();
         let state = Arc::new(AtomicU8::new(WAITING));
-        (Self { request, answer: sender, state: state.clone() }, Ticket { answer, state })
+        (Self { request, answer: sender, state: state.clone(), queued }, Ticket { answer, state })
     }
 
-    fn run(self, handler: &Handler) {
+    fn run(self, handler: &Handler, counters: &EngineCounters) {
         if self.state.compare_exchange(WAITING, TAKEN, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return;
         }
+        drop(self.queued);
         let line = format!("{} {}", self.request.method, self.request.path);
         let answer = match catch_unwind(AssertUnwindSafe(|| handler(self.request))) {
             Ok(response) => Answer::Response(response),
             Err(payload) => {
                 log::error!("service=http request={line:?} panic={:?}", panic_text(&*payload));
+                counters.panicked();
                 Answer::Panicked
             }
         };
@@ -113,8 +120,8 @@ impl Drop for Ticket {
     }
 }
 
-fn handle_all(queue: &Receiver<Job>, handler: &Handler) {
+fn handle_all(queue: &Receiver<Job>, handler: &Handler, counters: &EngineCounters) {
     for job in queue {
-        job.run(handler);
+        job.run(handler, counters);
     }
 }

@@ -1,0 +1,71 @@
+//! Where the program keeps its files.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The data folder and what lies in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DataDir {
+    root: PathBuf,
+}
+
+impl DataDir {
+    /// Creates the folder if it is absent.
+    ///
+    /// # Errors
+    /// A sentence for the user: the folder can neither be found nor made.
+    pub(crate) fn create(root: &Path) -> Result<Self, String> {
+        std::fs::create_dir_all(root)
+            .map_err(|e| format!("cannot create the data folder {}: {e}; name another with --data", root.display()))?;
+        Ok(Self { root: root.to_owned() })
+    }
+
+    /// The folder as it is.
+    #[cfg(feature = "server")]
+    pub(crate) fn at(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    /// The folder of a database that must exist already.
+    ///
+    /// # Errors
+    /// A sentence for the user: there is none.
+    pub(crate) fn existing(root: &Path) -> Result<Self, String> {
+        let dir = Self { root: root.to_owned() };
+        match std::fs::metadata(dir.articles()) {
+            Ok(_) => Ok(dir),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(format!(
+                "no database in {}: name its folder with --data, or make one with `import` or `serve`",
+                root.display()
+            )),
+            Err(e) => Err(format!("cannot look at {}: {e}", dir.articles().display())),
+        }
+    }
+
+    /// Articles and their outbox.
+    pub(crate) fn articles(&self) -> PathBuf {
+        self.root.join("articles.db")
+    }
+
+    /// The search index.
+    pub(crate) fn search(&self) -> PathBuf {
+        self.root.join("search.db")
+    }
+
+    /// Rendered pages.
+    pub(crate) fn cache(&self) -> PathBuf {
+        self.root.join("cache")
+    }
+
+    /// The administrator's token, if it was made here.
+    #[cfg(feature = "server")]
+    pub(crate) fn admin_token(&self) -> PathBuf {
+        self.root.join("admin.token")
+    }
+
+    /// The named tokens.
+    #[cfg(feature = "server")]
+    pub(crate) fn tokens(&self) -> PathBuf {
+        self.root.join("tokens.json")
+    }
+}

@@ -1,0 +1,121 @@
+//! Every setting, one line each. The flag, the variable, the key of the file, the help, the example file's test and
+//! `--print-config` all come from here.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::choices::{LogFormat, LogLevel};
+use super::outcome::{Outcome, SettingsError};
+use super::value::{Bytes, Count, Secret, Value};
+
+/// Which commands have the flag. The variable and the key may always be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// All.
+    Every,
+    /// Those that deliver events: `serve` and `import`.
+    Deliver,
+    /// `serve`.
+    Serve,
+}
+
+/// One setting as users see it.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) scope: Scope,
+    /// Without the two dashes.
+    pub(super) flag: &'static str,
+    /// The environment variable.
+    pub(super) variable: &'static str,
+    /// In the file, with its section before a dot.
+    pub(super) key: &'static str,
+    /// Empty for none.
+    pub(super) default: &'static str,
+    /// What the help shows for the value: its kind or its unit.
+    pub(super) unit: &'static str,
+    pub(super) help: &'static str,
+    pub(super) secret: bool,
+    /// Says what is wrong with a text.
+    pub(super) check: fn(&str) -> Result<(), String>,
+}
+
+macro_rules! settings {
+    ($($scope:ident $field:ident: $kind:ty, $flag:literal, $variable:literal, $key:literal, $default:literal, $unit:literal, $help:literal;)*) => {
+        /// The settings of one run, checked one by one and together.
+        #[derive(Debug, Clone)]
+        #[cfg_attr(not(feature = "server"), allow(dead_code, reason = "what only `serve` asks for"))]
+        pub struct Settings {
+            $(#[doc = $help] pub(in crate::cli) $field: $kind,)*
+            /// Where each came from, in the order of the table.
+            pub(super) outcomes: Vec<Outcome>,
+        }
+
+        /// All settings, in the order in which they are shown.
+        pub(super) const TABLE: &[Row] = &[$(Row {
+            scope: Scope::$scope,
+            flag: $flag,
+            variable: $variable,
+            key: $key,
+            default: $default,
+            unit: $unit,
+            help: $help,
+            secret: <$kind as Value>::SECRET,
+            check: |text| <$kind as Value>::read(text).map(|_| ()),
+        }),*];
+
+        impl Settings {
+            /// From one outcome for each row.
+            pub(super) fn from_outcomes(outcomes: Vec<Outcome>) -> Result<Self, SettingsError> {
+                let mut next = outcomes.iter();
+                Ok(Self { $($field: Outcome::read(next.next())?,)* outcomes })
+            }
+        }
+    };
+}
+
+// Scope, field: kind, flag, variable, key, default, unit, help.
+#[rustfmt::skip]
+settings! {
+    Every data: PathBuf, "data", "VAYU_DATA", "data", "./data", "DIR", "Folder that holds everything; created if absent";
+    Every log: LogLevel, "log", "VAYU_LOG", "log.level", "info", "LEVEL", "What is logged to stderr: off, error, warn, info, debug, trace; unless set, commands other than `serve` log from warn on";
+    Every log_format: LogFormat, "log-format", "VAYU_LOG_FORMAT", "log.format", "text", "FORMAT", "How: text, journal (priority, no time: for systemd) or json (one object a line)";
+
+    Serve addr: SocketAddr, "addr", "VAYU_ADDR", "server.addr", "127.0.0.1:8080", "HOST:PORT", "Address to listen on; port 0 takes a free port";
+    Deliver site: Option<String>, "site", "VAYU_SITE", "server.site", "", "URL", "Address of the site as its readers see it, for example https://example.org";
+    Serve token_file: Option<PathBuf>, "token-file", "VAYU_TOKEN_FILE", "server.token_file", "", "FILE", "File that holds the administrator's token; else VAYU_ADMIN_TOKEN, else admin.token in the data folder, made at the first start";
+    Serve threads: Count, "threads", "VAYU_THREADS", "server.threads", "4", "N", "Threads that handle requests";
+    Serve request_queue: Count, "request-queue", "VAYU_REQUEST_QUEUE", "server.request_queue", "256", "N", "Complete requests that may wait for a thread; beyond it 503";
+    Serve connections: Count, "connections", "VAYU_CONNECTIONS", "server.connections", "512", "N", "Open connections; at the limit the one idle longest makes room, else new ones wait";
+    Serve max_body: Bytes, "max-body", "VAYU_MAX_BODY", "server.max_body", "16MiB", "SIZE", "Largest request body; beyond it 413";
+    Serve max_bodies: Bytes, "max-bodies", "VAYU_MAX_BODIES", "server.max_bodies", "64MiB", "SIZE", "All request bodies held at once; beyond it 503";
+    Serve idle_deadline: Duration, "idle-deadline", "VAYU_IDLE_DEADLINE", "server.idle_deadline", "60s", "TIME", "How long a connection may wait for its next request";
+    Serve header_deadline: Duration, "header-deadline", "VAYU_HEADER_DEADLINE", "server.header_deadline", "10s", "TIME", "From a request's first byte to the end of its head";
+    Serve body_deadline: Duration, "body-deadline", "VAYU_BODY_DEADLINE", "server.body_deadline", "30s", "TIME", "From the end of the head to the end of the body; beyond it 408";
+    Serve handler_deadline: Duration, "handler-deadline", "VAYU_HANDLER_DEADLINE", "server.handler_deadline", "30s", "TIME", "From the complete request to its answer; beyond it 503, or 504 if it was begun";
+    Serve handler_grace: Duration, "handler-grace", "VAYU_HANDLER_GRACE", "server.handler_grace", "5s", "TIME", "How much longer a request that was begun may take";
+    Serve write_deadline: Duration, "write-deadline", "VAYU_WRITE_DEADLINE", "server.write_deadline", "60s", "TIME", "From the answer to its last byte being taken by the client";
+    Serve stop_timeout: Duration, "stop-timeout", "VAYU_STOP_TIMEOUT", "server.stop_timeout", "10s", "TIME", "How long the stop of one service may take";
+    Serve stop_budget: Duration, "stop-budget", "VAYU_STOP_BUDGET", "server.stop_budget", "30s", "TIME", "How long all stops together may take";
+
+    Serve readers: Count, "readers", "VAYU_READERS", "database.readers", "4", "N", "Pooled connections that read";
+    Serve read_wait: Duration, "read-wait", "VAYU_READ_WAIT", "database.read_wait", "2s", "TIME", "Longest wait for one of them";
+    Serve read_limit: Duration, "read-limit", "VAYU_READ_LIMIT", "database.read_limit", "2s", "TIME", "Longest read; one that takes longer is interrupted";
+    Serve write_queue: Count, "write-queue", "VAYU_WRITE_QUEUE", "database.write_queue", "1000", "N", "Writes that may wait for the queue-writer; beyond it 429";
+    Serve write_queue_bytes: Bytes, "write-queue-bytes", "VAYU_WRITE_QUEUE_BYTES", "database.write_queue_bytes", "64MiB", "SIZE", "Most bytes that those may carry together";
+    Serve busy_deadline: Duration, "busy-deadline", "VAYU_BUSY_DEADLINE", "database.busy_deadline", "5s", "TIME", "How long a write tries to get the lock from other processes";
+    Serve wal_limit: Bytes, "wal-limit", "VAYU_WAL_LIMIT", "database.wal_limit", "64MiB", "SIZE", "Size of the write-ahead log above which a fresh start is asked for";
+
+    Deliver keep: Duration, "keep", "VAYU_KEEP", "outbox.keep", "7d", "TIME", "Delivered events younger than this are kept";
+    Deliver poll: Duration, "poll", "VAYU_POLL", "outbox.poll", "200ms", "TIME", "Longest time between two looks for events that another process wrote";
+    Deliver max_calls: Count, "max-calls", "VAYU_MAX_CALLS", "outbox.max_calls", "3", "N", "Calls of a failing event before it is a dead letter";
+    Deliver backoff: Duration, "backoff", "VAYU_BACKOFF", "outbox.backoff", "5s", "TIME", "Wait after the first failed call; doubles from there";
+    Deliver backoff_max: Duration, "backoff-max", "VAYU_BACKOFF_MAX", "outbox.backoff_max", "120s", "TIME", "Longest wait between two calls, and longest pause of a handler whose other side is down";
+
+    Deliver cache_files: Count, "cache-files", "VAYU_CACHE_FILES", "cache.files", "100000", "N", "Rendered articles kept, about";
+    Deliver cache_bytes: Bytes, "cache-bytes", "VAYU_CACHE_BYTES", "cache.bytes", "1GiB", "SIZE", "Bytes of rendered articles kept, about";
+
+    Deliver cdn: Option<String>, "cdn", "VAYU_CDN", "cdn.url", "", "URL", "Purge changed pages at this HTTP endpoint; needs --site";
+    Deliver cdn_token: Option<Secret>, "cdn-token", "VAYU_CDN_TOKEN", "cdn.token", "", "TOKEN", "Bearer token for the endpoint; better in the environment, where others cannot list it";
+    Deliver cdn_timeout: Duration, "cdn-timeout", "VAYU_CDN_TIMEOUT", "cdn.timeout", "10s", "TIME", "Longest time of one purge call";
+}
