@@ -15,8 +15,12 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("jobs", &["clock", "lifecycle", "storage", "outbox", "article", "queue"]),
     ("service", &["clock", "storage", "outbox", "article", "queue"]),
     ("sinks", &["clock", "lifecycle", "storage", "outbox", "article"]),
+    ("worker", &["clock", "lifecycle", "storage", "outbox", "article", "sinks"]),
     ("http", &["clock", "lifecycle", "storage", "outbox", "article", "queue", "jobs", "service", "sinks"]),
-    ("cli", &["clock", "lifecycle", "storage", "outbox", "article", "queue", "jobs", "service", "sinks", "http"]),
+    (
+        "cli",
+        &["clock", "lifecycle", "storage", "outbox", "article", "queue", "jobs", "service", "sinks", "http", "worker"],
+    ),
 ];
 
 #[test]

@@ -32,7 +32,8 @@ pub use input::{ArticlePatch, Expected, NewArticle};
 pub use model::{Article, ArticleEvent, CREATED, DELETED, Kind, Previous, Status, UPDATED};
 pub use mutation::{Mutation, PreparedMutation};
 pub use repository::{
-    ArticleRepository, ArticleStamp, ArticleSummary, ListQuery, Page, RepositoryError, SiteVersion, TagCount,
+    ArticleAddress, ArticleRepository, ArticleStamp, ArticleSummary, ListQuery, Page, RepositoryError, SiteVersion,
+    TagCount,
 };
 pub use request_key::{MAX_REQUEST_KEY_BYTES, REQUEST_KEY_KEPT_MS, RequestKey, prune_request_keys};
 pub(crate) use request_key::{Outcome, Outcomes, is_remembered, once};

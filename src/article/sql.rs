@@ -51,6 +51,16 @@ pub(super) const ARTICLES_AFTER: &str = "\
     SELECT id, kind, status, slug, title, version, created_at, updated_at, content, publish_at FROM articles \
     WHERE id > ?1 ORDER BY id LIMIT ?2";
 pub(super) const STAMPS_AFTER: &str = "SELECT id, version, updated_at FROM articles WHERE id > ?1 ORDER BY id LIMIT ?2";
+/// The beginning of a text, in characters.
+pub(super) const OPENING: &str = "SELECT substr(content, 1, ?2) FROM articles WHERE id = ?1";
+/// Where published articles of a kind are, newest first, after a creation time and id. (`INDEXED BY`: never sorted.)
+pub(super) const ADDRESSES: &str = "\
+    SELECT id, slug, created_at, updated_at FROM articles INDEXED BY articles_newest \
+    WHERE status = 'published' AND kind = ?1 AND (created_at, id) < (?2, ?3) ORDER BY created_at DESC, id DESC LIMIT ?4";
+/// The place in that order after which a number of articles stand.
+pub(super) const ADDRESS_AT: &str = "\
+    SELECT created_at, id FROM articles INDEXED BY articles_newest \
+    WHERE status = 'published' AND kind = ?1 ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET ?2";
 pub(super) const NEWEST_EVENT: &str = "SELECT id, event_id FROM event_outbox ORDER BY id DESC LIMIT 1";
 /// The sequence outlives the rows that retention removes.
 pub(super) const EVENT_SEQUENCE: &str = "SELECT seq FROM sqlite_sequence WHERE name = 'event_outbox'";
@@ -87,6 +97,9 @@ pub(super) const ALL: &[&str] = &[
     PUT_REQUEST_KEY,
     PRUNE_REQUEST_KEYS,
     ARTICLES_AFTER,
+    OPENING,
+    ADDRESSES,
+    ADDRESS_AT,
     NEWEST_EVENT,
     EVENT_SEQUENCE,
     NEWEST_ARTICLE,

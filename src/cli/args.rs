@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use super::help;
+use super::job_args::{EnqueueArgs, FreezeArgs, JobsArgs, ThawArgs};
 #[cfg(feature = "server")]
 use super::settings::ServeFlags;
 use super::settings::{self, DeliverFlags, Settings, SettingsError, SharedFlags};
@@ -47,6 +48,19 @@ pub enum Command {
     /// Look at the handlers
     #[command(after_long_help = help::with_exit_codes(help::HANDLER))]
     Handler(HandlersArgs),
+    /// Look at the writes that wait, and replay, cancel or discard one
+    #[command(after_long_help = help::with_exit_codes(help::JOBS))]
+    Jobs(JobsArgs),
+    /// Insert jobs from a file of JSON lines
+    #[command(after_long_help = help::with_exit_codes(help::ENQUEUE))]
+    Enqueue(EnqueueArgs),
+    /// Keep writes for later, for a backup or a migration; reads go on
+    #[command(after_long_help = help::with_exit_codes(help::FREEZE))]
+    Freeze(FreezeArgs),
+    /// Open the site again, and apply what was kept, in order
+    Thaw(ThawArgs),
+    /// What becomes of writes at present
+    Mode(ShapeArgs),
     /// Say who may write and who may operate
     #[cfg(feature = "server")]
     #[command(after_long_help = help::with_exit_codes(help::TOKENS))]

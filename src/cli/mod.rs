@@ -6,6 +6,7 @@ mod app;
 mod args;
 mod dates;
 mod delivery;
+mod enqueue;
 mod error;
 mod exceptions;
 mod front_matter;
@@ -14,10 +15,13 @@ mod handler;
 mod health;
 mod help;
 mod import;
+mod job_args;
+mod jobs;
 mod json;
 mod log_file;
 mod log_line;
 mod markdown_files;
+mod mode;
 mod outbox;
 mod output;
 mod search;
@@ -36,6 +40,10 @@ pub use args::{
 };
 #[cfg(feature = "server")]
 pub use args::{NameArgs, ServeArgs, TokenArgs, TokensArgs, TokensCommand};
+pub use job_args::{
+    EnqueueArgs, FreezeArgs, JobArgs, JobCancelArgs, JobDiscardArgs, JobListArgs, JobReplayArgs, JobsArgs, JobsCommand,
+    ThawArgs,
+};
 pub use log_line::LogLine;
 pub use settings::{DeliverFlags, ListState, LogFormat, LogLevel, Secret, Settings, SettingsError, SharedFlags};
 #[cfg(feature = "server")]
@@ -53,6 +61,11 @@ pub fn run(cli: &Cli, settings: &Settings, on_signals: &dyn Fn(&Handle) -> Resul
         Command::Search(args) => search::run(settings, args),
         Command::Outbox(args) => outbox::run(data, args),
         Command::Handler(args) => handler::run(data, args),
+        Command::Jobs(args) => jobs::run(data, args),
+        Command::Enqueue(args) => enqueue::run(data, args),
+        Command::Freeze(args) => mode::freeze(data, args),
+        Command::Thaw(args) => mode::thaw(data, args),
+        Command::Mode(args) => mode::mode(data, args),
         #[cfg(feature = "server")]
         Command::Tokens(args) => tokens::run(data, args),
     };

@@ -5,6 +5,7 @@ use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use serde::Serialize;
 
 use super::engine::Response;
+use super::jobs;
 use super::route::{Guard, Route};
 
 /// For supervisors and proxies, which have no token.
@@ -14,7 +15,7 @@ pub(super) const ROUTES: &[Route] = &[
         method: "GET",
         path: "/health/ready",
         guard: Guard::Open,
-        answer: |call| Ok(ready(&(call.parts.health)())),
+        answer: |call| Ok(ready(&(call.parts.health)(), call.parts.jobs.get().map(jobs::health))),
     },
 ];
 
@@ -88,13 +89,16 @@ fn live() -> Response {
     json(StatusCode::OK, r#"{"status":"live"}"#.to_owned())
 }
 
-fn ready(health: &Health) -> Response {
+fn ready(health: &Health, writes: Option<serde_json::Value>) -> Response {
     let status = if health.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let mut body = serde_json::json!({ "status": if health.ready { "ready" } else { "not_ready" } });
     body["services"] = serde_json::json!(health.services);
     body["lanes"] = serde_json::json!(health.lanes);
     if let Some(error) = &health.backlog_error {
         body["backlog_error"] = serde_json::json!(error);
+    }
+    if let Some(writes) = writes {
+        body["writes"] = writes;
     }
     json(status, body.to_string())
 }

@@ -15,10 +15,13 @@
 
 pub mod access;
 mod api;
+mod by_id;
 mod conditional;
 pub mod engine;
+mod feeds;
 mod health;
 mod idempotency;
+mod jobs;
 mod pages;
 mod problem;
 mod request;

@@ -1,6 +1,6 @@
 //! Which request gets which answer.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use hyper::header::{HeaderName, HeaderValue, LOCATION};
@@ -9,11 +9,14 @@ use uuid::Uuid;
 
 use super::access::{Access, Caller};
 use super::engine::{Engine, EngineOptions, Request, Response};
+use super::feeds;
 use super::health::Health;
+use super::jobs::SiteJobs;
 use super::pages::Pages;
 use super::problem::{self, Problem};
 use super::request::{Query, segments};
 use super::route::{self, Call, Guard};
+use crate::jobs::{JobRunner, Jobs};
 use crate::outbox::Operator;
 use crate::service::{ArticleService, WriteContext};
 use crate::sinks::cache::PageCache;
@@ -54,6 +57,8 @@ pub(super) struct Parts {
     pub(super) search: Arc<SearchIndex>,
     pub(super) operator: Operator,
     pub(super) access: Access,
+    /// None in a site that keeps no jobs.
+    pub(super) jobs: OnceLock<SiteJobs>,
     pub(super) health: Box<dyn Fn() -> Health + Send + Sync>,
     pages: Pages,
 }
@@ -64,7 +69,14 @@ impl Site {
         let SiteParts { articles, search, cache, renderer, access, health } = parts;
         let pages = Pages::new(articles.clone(), Arc::clone(&search), cache, renderer);
         let operator = Operator::new(articles.repository().database());
-        Self { parts: Arc::new(Parts { articles, search, operator, access, health, pages }) }
+        Self { parts: Arc::new(Parts { articles, search, operator, access, jobs: OnceLock::new(), health, pages }) }
+    }
+
+    /// Gives the site its jobs and who works them off, for their routes and for health. Once: a second call does nothing.
+    #[must_use]
+    pub fn with_jobs(self, jobs: Jobs, runner: JobRunner) -> Self {
+        let _ = self.parts.jobs.set(SiteJobs { jobs, runner });
+        self
     }
 
     /// A server for this site, to be started as a service.
@@ -136,7 +148,7 @@ impl Site {
         let known = matches!(
             path,
             [""] | ["articles", _] | ["tags", _] | ["articles" | "tags", _, ""] | ["search"] | ["assets", _]
-        );
+        ) || feeds::is_known(path);
         if known {
             only_get(request)?;
         }
@@ -147,6 +159,7 @@ impl Site {
             ["articles" | "tags", name, ""] if !name.is_empty() => Ok(without_slash(path[0], name, request)),
             ["search"] => pages.search(&query()?),
             ["assets", name] => pages.asset(name, &request.headers),
+            [name] => pages.for_programs(name, &request.headers),
             _ => Ok(pages.not_found()),
         }
     }

@@ -57,10 +57,12 @@ pub struct JobOptions {
     pub poll: Duration,
     /// How long applied and cancelled jobs are kept; a day.
     pub keep: Duration,
+    /// What a runner sets the mode to when it starts; `None` (the default) leaves it as it is.
+    pub mode: Option<Mode>,
 }
 
 impl Default for JobOptions {
     fn default() -> Self {
-        Self { waiting_max: 10_000, poll: Duration::from_millis(200), keep: Duration::from_secs(86_400) }
+        Self { waiting_max: 10_000, poll: Duration::from_millis(200), keep: Duration::from_secs(86_400), mode: None }
     }
 }

@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
 
 use super::line::{self, Apply, Done};
 use super::worker::{Rest, Worker, log_failures};
-use super::{JobOptions, prune, schedule};
+use super::{JobOptions, Jobs, prune, schedule};
 use crate::lifecycle::{BoxError, Service, Spawner, StartContext};
 use crate::storage::Database;
 
@@ -137,6 +137,9 @@ impl JobRunner {
         });
         if let Err(error) = tables {
             return Err(format!("the job runner cannot work on this database: {error}").into());
+        }
+        if let Some(mode) = self.shared.options.mode {
+            Jobs::new(&self.shared.database, self.shared.options.clone()).set_mode(mode, Some("by setting"))?;
         }
         let mut state = self.state();
         if state.started {

@@ -38,7 +38,8 @@ fn a_quiesced_database_is_byte_stable_while_a_thousand_writes_are_accepted() {
         jobs.push(site.deferred(update(&format!("new-{number}"), "Changed.")));
         let old = format!("old-{}", number % 20);
         jobs.push(site.deferred(patch(&old, ArticlePatch::default().content(format!("Round {number}.")))));
-        let last = if number % 2 == 0 { delete(&format!("new-{number}")) } else { update(&old, &format!("After {number}.")) };
+        let last =
+            if number % 2 == 0 { delete(&format!("new-{number}")) } else { update(&old, &format!("After {number}.")) };
         jobs.push(site.deferred(last));
     }
     assert_eq!(jobs.len(), 1_000);

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use vayu_articles::article::{
-    self, Article, ArticlePatch, ArticleRepository, Expected, Mutation, NewArticle,
-};
+use vayu_articles::article::{self, Article, ArticlePatch, ArticleRepository, Expected, Mutation, NewArticle};
 use vayu_articles::clock::ManualClock;
 use vayu_articles::jobs::{self, Job, JobOptions, JobRunner, JobStatus, Jobs, Journal};
 use vayu_articles::outbox::{self, Operator};

@@ -22,11 +22,7 @@ const GOOD: &str = r#"{"title": "Good", "content": "x"}"#;
 fn what_cannot_heal_is_a_dead_letter_at_once_with_its_reason_and_holds_nobody_up() {
     let site = Site::new();
     let taken = site.applied(create("Taken"));
-    let stale = Mutation::Update {
-        slug: "taken".into(),
-        patch: Default::default(),
-        expected: Expected::version(7),
-    };
+    let stale = Mutation::Update { slug: "taken".into(), patch: Default::default(), expected: Expected::version(7) };
     let stale = stale.prepare(NOW_MS, None, None).unwrap();
     let jobs = [
         (job("create", r#"{"title": "x", "content": "y", "slug": "taken"}"#), "slug_taken: "),
@@ -207,7 +203,8 @@ fn a_runner_says_why_its_line_stands_and_goes_on() {
 fn a_job_is_applied_by_its_number_and_a_scheduled_one_holds_nobody_up() {
     let site = Site::new();
     site.applied(create("Page"));
-    let later = NewJob { run_at: Some(NOW_MS + 5_000), ..job("update", r#"{"slug": "page", "patch": {"content": "later"}}"#) };
+    let later =
+        NewJob { run_at: Some(NOW_MS + 5_000), ..job("update", r#"{"slug": "page", "patch": {"content": "later"}}"#) };
     let later = enqueue(&site, later);
     let now = enqueue(&site, job("update", r#"{"slug": "page", "patch": {"content": "now"}}"#));
     assert_eq!(site.run().applied, 1);
@@ -250,8 +247,7 @@ fn original_09_two_runners_never_apply_one_job_twice_nor_out_of_order() {
     site.applied(create("Page"));
     site.jobs.set_mode(Mode::Journal, None).unwrap();
     let ids: Vec<i64> = (0..1_000).map(|n| site.deferred(update("page", &format!("{n}")))).collect();
-    let others: Vec<Site> =
-        (0..2).map(|_| Site::in_folder(site.folder.clone(), JobOptions::default())).collect();
+    let others: Vec<Site> = (0..2).map(|_| Site::in_folder(site.folder.clone(), JobOptions::default())).collect();
     site.jobs.set_mode(Mode::Open, None).unwrap();
     let applied: u64 = std::thread::scope(|scope| {
         let runs: Vec<_> = [&site, &others[0], &others[1]].map(|each| scope.spawn(|| each.run().applied)).into();

@@ -94,9 +94,7 @@ impl Model {
     }
 
     fn discard(&mut self, at: usize) -> bool {
-        let given_up = |status| {
-            matches!(status, JobStatus::DeadLetter | JobStatus::Quarantined | JobStatus::Cancelled)
-        };
+        let given_up = |status| matches!(status, JobStatus::DeadLetter | JobStatus::Quarantined | JobStatus::Cancelled);
         match self.jobs.get_mut(at) {
             Some(job @ Some(_)) if job.is_some_and(|job| given_up(job.0)) => {
                 *job = None;
@@ -167,10 +165,8 @@ fn compare(steps: &[Step]) {
         }
         let info = site.jobs.mode().unwrap();
         assert_eq!((info.mode, info.draining), (model.mode, model.draining), "{step:?}");
-        let jobs: Vec<_> = ids
-            .iter()
-            .map(|id| site.jobs.show(*id).unwrap().map(|job| (job.status, job.replays)))
-            .collect();
+        let jobs: Vec<_> =
+            ids.iter().map(|id| site.jobs.show(*id).unwrap().map(|job| (job.status, job.replays))).collect();
         let expected: Vec<_> = model.jobs.iter().map(|job| job.map(|job| (job.0, job.1))).collect();
         assert_eq!(jobs, expected, "{step:?}");
         for (article, version) in model.versions.iter().enumerate() {

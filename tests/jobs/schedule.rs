@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use vayu_articles::article::{
-    ArticlePatch, ArticleRepository, ListQuery, Mutation, NewArticle, Status,
-};
+use vayu_articles::article::{ArticlePatch, ArticleRepository, ListQuery, Mutation, NewArticle, Status};
 use vayu_articles::clock::SystemClock;
 use vayu_articles::jobs::{JobError, JobOptions, JobQuery, JobRunner, JobStatus, Mode};
 use vayu_articles::queue::SqliteWriter;

@@ -60,13 +60,24 @@ impl TestSite {
     }
 
     pub fn with(storage: Options, engine: EngineOptions) -> Self {
+        Self::made(storage, engine, SiteInfo::default())
+    }
+
+    /// A site whose settings say that readers reach it there.
+    pub fn at(base_url: &str) -> Self {
+        let mut info = SiteInfo::default();
+        base_url.clone_into(&mut info.base_url);
+        Self::made(Options::default(), EngineOptions::default(), info)
+    }
+
+    fn made(storage: Options, engine: EngineOptions, info: SiteInfo) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let components = [outbox::COMPONENT, article::COMPONENT];
         let database = Database::open(folder.path().join("articles.db"), &components, storage).unwrap();
         let repository = ArticleRepository::new(database.clone());
         let source = Arc::new(repository.clone());
         let search = SearchIndex::new(folder.path().join("search.db"), source.clone(), SearchOptions::default());
-        let renderer = Renderer::new(SiteInfo::default());
+        let renderer = Renderer::new(info);
         let folder_of_pages = folder.path().join("cache");
         let cache = PageCache::open(folder_of_pages, &renderer.fingerprint(), CacheOptions::default()).unwrap();
         let relay = Relay::builder(&database)

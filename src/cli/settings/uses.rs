@@ -6,6 +6,7 @@ use super::{LogFormat, LogLevel};
 use crate::clock::SystemClock;
 #[cfg(feature = "server")]
 use crate::http::engine::EngineOptions;
+use crate::jobs::JobOptions;
 #[cfg(feature = "server")]
 use crate::lifecycle::ManagerOptions;
 use crate::outbox::{RelayOptions, Retention};
@@ -49,6 +50,14 @@ impl Settings {
         options
     }
 
+    pub(in crate::cli) fn jobs(&self) -> JobOptions {
+        let mut options = JobOptions::default();
+        options.waiting_max = self.journal.len();
+        options.poll = self.poll;
+        options.mode = self.mode;
+        options
+    }
+
     pub(in crate::cli) fn cache(&self) -> CacheOptions {
         CacheOptions { max_files: self.cache_files.len(), max_bytes: self.cache_bytes.0, ..CacheOptions::default() }
     }
@@ -58,10 +67,14 @@ impl Settings {
     /// # Errors
     /// A URL cannot work.
     pub(in crate::cli) fn cdn(&self) -> Result<Option<CdnPurge>, SettingsError> {
+        if let Some(site) = &self.site {
+            check_site(site)?;
+        }
         let (Some(endpoint), Some(site)) = (&self.cdn, &self.site) else { return Ok(None) };
         let mut options = CdnOptions::new(endpoint, site);
         options.token = self.cdn_token.as_ref().map(|token| token.reveal().to_owned());
         options.timeout = self.cdn_timeout;
+        options.further_paths = ["/feed.xml", "/sitemap.xml"].map(str::to_owned).to_vec();
         CdnPurge::new(options, SystemClock::shared()).map(Some).map_err(|error| {
             let option = match error.field {
                 "endpoint" => "--cdn",
@@ -95,4 +108,14 @@ impl Settings {
             max_body_total: self.max_bodies.in_memory(),
         }
     }
+}
+
+/// # Errors
+/// Pages cannot have such addresses.
+fn check_site(url: &str) -> Result<(), SettingsError> {
+    let uri = url.parse::<ureq::http::Uri>().ok();
+    let known = uri.is_some_and(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some() && uri.query().is_none()
+    });
+    if known { Ok(()) } else { Err(SettingsError::new("--site must be an http or https URL with a host and no query")) }
 }
