@@ -320,6 +320,13 @@ macro_rules! conformance {
                 super::$test(&site.queued(), &site);
             })*
         }
+        mod gated_writer {
+            $(#[test]
+            fn $test() {
+                let site = super::Site::new();
+                super::$test(&site.gated(), &site);
+            })*
+        }
         mod direct_writer {
             $(#[test]
             fn $test() {

@@ -94,9 +94,8 @@ fn list(jobs: &Jobs, args: &JobListArgs, out: &mut Output) -> Result<(), CliErro
     };
     let mut found = Vec::new();
     for status in wanted {
-        let mut query = JobQuery::default();
-        query.status = status;
-        query.limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
+        let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
+        let query = JobQuery { status, limit, ..JobQuery::default() };
         found.extend(jobs.list(&query).map_err(failed)?);
     }
     if args.json {

@@ -6,17 +6,14 @@ use std::time::{Duration, Instant};
 use super::worker::{Rest, Worker};
 use super::*;
 use crate::article::{self, ArticleRepository, apply};
-use crate::clock::SystemClock;
 use crate::outbox;
 use crate::storage::{Database, Options};
 
 #[test]
 fn a_job_that_panics_is_a_dead_letter_with_the_panics_text_and_its_neighbours_are_applied() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut options = Options::default();
-    options.clock = SystemClock::shared();
     let components = [outbox::COMPONENT, article::COMPONENT, COMPONENT];
-    let database = Database::open(folder.path().join("site.db"), &components, options).expect("a database");
+    let database = Database::open(folder.path().join("site.db"), &components, Options::default()).expect("a database");
     let jobs = Jobs::new(&database, JobOptions::default());
     let new = |title: &str| NewJob::new("create", format!(r#"{{"title": "{title}", "content": "x"}}"#));
     let ids = jobs.enqueue(vec![new("One"), new("Bomb"), new("Two")]).expect("three jobs");

@@ -168,7 +168,7 @@ mod tests {
         ] {
             for error in [
                 WriteError::from(ArticleError::Sqlite(failure(code))),
-                WriteError::from(TransactError::Database(Fault::from(failure(code)))),
+                WriteError::from(TransactError::<ArticleError>::Database(Fault::from(failure(code)))),
             ] {
                 assert_eq!(error.code(), name);
                 assert!(error.retryable(), "{error}");

@@ -8,6 +8,7 @@ mod article_support;
 mod feeds;
 mod harness;
 mod hostile;
+mod jobs;
 mod markup;
 mod pages;
 mod pressure;

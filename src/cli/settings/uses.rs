@@ -51,11 +51,7 @@ impl Settings {
     }
 
     pub(in crate::cli) fn jobs(&self) -> JobOptions {
-        let mut options = JobOptions::default();
-        options.waiting_max = self.journal.len();
-        options.poll = self.poll;
-        options.mode = self.mode;
-        options
+        JobOptions { waiting_max: self.journal.len(), poll: self.poll, mode: self.mode, ..JobOptions::default() }
     }
 
     pub(in crate::cli) fn cache(&self) -> CacheOptions {
