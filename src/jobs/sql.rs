@@ -1,6 +1,7 @@
 //! Every SQL statement of the jobs, in one place. A test walks [`ALL`] with EXPLAIN QUERY PLAN.
 //!
-//! States are literals, since a bound parameter cannot use a partial index.
+//! States are literals, since a bound parameter cannot use a partial index. `INDEXED BY` stands where SQLite would otherwise take
+//! `write_jobs_status` and walk, or sort, every pending row.
 
 macro_rules! statements {
     ($($(#[$doc:meta])* $name:ident = $text:expr;)*) => {
@@ -20,16 +21,16 @@ statements! {
     END_DRAIN = "UPDATE write_mode SET draining = 0 WHERE one = 1";
 
     // --- the line --------------------------------------------------------------------------------------------------
-    READY_IDS = "SELECT id FROM write_jobs WHERE status = 'pending' AND run_at IS NULL ORDER BY id LIMIT ?1";
-    DUE_IDS = "SELECT id FROM write_jobs WHERE status = 'pending' AND run_at <= ?1 ORDER BY run_at, id LIMIT ?2";
-    NEXT_RUN_AT = "SELECT run_at FROM write_jobs WHERE status = 'pending' AND run_at > ?1 ORDER BY run_at LIMIT 1";
-    HAS_READY = "SELECT EXISTS (SELECT 1 FROM write_jobs WHERE status = 'pending' AND run_at IS NULL)";
+    READY_IDS = "SELECT id FROM write_jobs INDEXED BY write_jobs_ready WHERE status = 'pending' AND run_at IS NULL ORDER BY id LIMIT ?1";
+    DUE_IDS = "SELECT id FROM write_jobs INDEXED BY write_jobs_due WHERE status = 'pending' AND run_at <= ?1 ORDER BY run_at, id LIMIT ?2";
+    NEXT_RUN_AT = "SELECT run_at FROM write_jobs INDEXED BY write_jobs_due WHERE status = 'pending' AND run_at > ?1 ORDER BY run_at LIMIT 1";
+    HAS_READY = "SELECT EXISTS (SELECT 1 FROM write_jobs INDEXED BY write_jobs_ready WHERE status = 'pending' AND run_at IS NULL)";
     /// The lowest and the highest id that wait: as many can wait, at most, as lie between them.
     READY_SPAN = "SELECT \
-        (SELECT id FROM write_jobs WHERE status = 'pending' AND run_at IS NULL ORDER BY id LIMIT 1), \
-        (SELECT id FROM write_jobs WHERE status = 'pending' AND run_at IS NULL ORDER BY id DESC LIMIT 1)";
+        (SELECT id FROM write_jobs INDEXED BY write_jobs_ready WHERE status = 'pending' AND run_at IS NULL ORDER BY id LIMIT 1), \
+        (SELECT id FROM write_jobs INDEXED BY write_jobs_ready WHERE status = 'pending' AND run_at IS NULL ORDER BY id DESC LIMIT 1)";
     COUNT_READY = "SELECT count(*) FROM \
-        (SELECT 1 FROM write_jobs WHERE status = 'pending' AND run_at IS NULL LIMIT ?1)";
+        (SELECT 1 FROM write_jobs INDEXED BY write_jobs_ready WHERE status = 'pending' AND run_at IS NULL LIMIT ?1)";
     LOAD = "SELECT operation, CASE WHEN octet_length(body) <= ?2 THEN body END, octet_length(body), correlation_id, \
         event_id, replays FROM write_jobs WHERE id = ?1";
     STANDING = "SELECT status, replays FROM write_jobs WHERE id = ?1";
@@ -63,8 +64,8 @@ statements! {
         last_error, created_at, updated_at, NULL FROM write_jobs \
         WHERE status = ?1 AND (updated_at, id) > (?2, ?3) ORDER BY updated_at, id LIMIT ?4";
     COUNT = "SELECT count(*) FROM (SELECT 1 FROM write_jobs WHERE status = ?1 LIMIT ?2)";
-    COUNT_SCHEDULED = "SELECT count(*) FROM (SELECT 1 FROM write_jobs WHERE status = 'pending' AND run_at > ?1 LIMIT ?2)";
-    OLDEST_READY = "SELECT created_at FROM write_jobs WHERE status = 'pending' AND run_at IS NULL ORDER BY id LIMIT 1";
+    COUNT_SCHEDULED = "SELECT count(*) FROM (SELECT 1 FROM write_jobs INDEXED BY write_jobs_due WHERE status = 'pending' AND run_at > ?1 LIMIT ?2)";
+    OLDEST_READY = "SELECT created_at FROM write_jobs INDEXED BY write_jobs_ready WHERE status = 'pending' AND run_at IS NULL ORDER BY id LIMIT 1";
     REPLAY = "UPDATE write_jobs SET status = 'pending', run_at = NULL, replays = replays + 1, updated_at = ?2 WHERE id = ?1";
     CANCEL = "UPDATE write_jobs SET status = 'cancelled', last_error = ?2, updated_at = ?3 WHERE id = ?1";
     DELETE = "DELETE FROM write_jobs WHERE id = ?1";
