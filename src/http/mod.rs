@@ -22,6 +22,7 @@ mod feeds;
 mod health;
 mod idempotency;
 mod jobs;
+mod openapi;
 mod pages;
 mod problem;
 mod request;

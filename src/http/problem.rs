@@ -29,6 +29,8 @@ pub struct Problem {
     pub message: String,
     /// The field of the input at fault, if one is.
     pub field: Option<String>,
+    /// Line and column of the input at which it went wrong, from 1.
+    pub position: Option<(u32, u32)>,
     /// When another try makes sense; sent as `Retry-After` in whole seconds, at least 1.
     pub retry_after: Option<Duration>,
     /// The methods that the path does have; sent as `Allow`.
@@ -38,7 +40,7 @@ pub struct Problem {
 impl Problem {
     /// A problem with this status, code and message.
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), field: None, retry_after: None, allow: None }
+        Self { status, code, message: message.into(), field: None, position: None, retry_after: None, allow: None }
     }
 
     /// The request is malformed: 400.
@@ -78,6 +80,10 @@ impl Problem {
         let mut error = json!({ "code": self.code, "message": self.message });
         if let Some(field) = &self.field {
             error["field"] = json!(field);
+        }
+        if let Some((line, column)) = self.position {
+            error["line"] = json!(line);
+            error["column"] = json!(column);
         }
         json!({ "error": error })
     }
@@ -138,6 +144,7 @@ impl From<WriteError> for Problem {
             code: error.code(),
             message: error.to_string(),
             field: error.field().map(str::to_owned),
+            position: None,
             retry_after: error.retry_after(),
             allow: None,
         }
@@ -162,12 +169,12 @@ impl From<RepositoryError> for Problem {
     fn from(error: RepositoryError) -> Self {
         let message = error.to_string();
         let field = error.field().map(str::to_owned);
-        let (status, wait) = match error.code() {
-            "invalid" => (StatusCode::BAD_REQUEST, None),
-            "internal" => (StatusCode::INTERNAL_SERVER_ERROR, None),
-            _ => (StatusCode::SERVICE_UNAVAILABLE, Some(Duration::from_secs(1))),
+        let (status, code, wait) = match error.code() {
+            "invalid" => (StatusCode::BAD_REQUEST, "bad_request", None),
+            "internal" => (StatusCode::INTERNAL_SERVER_ERROR, "internal", None),
+            code => (StatusCode::SERVICE_UNAVAILABLE, code, Some(Duration::from_secs(1))),
         };
-        Self { field, retry_after: wait, ..Self::new(status, error.code(), message) }
+        Self { field, retry_after: wait, ..Self::new(status, code, message) }
     }
 }
 
