@@ -11,8 +11,6 @@ mod error;
 mod exceptions;
 mod front_matter;
 mod handler;
-#[cfg(feature = "server")]
-mod health;
 mod help;
 mod import;
 mod job_args;

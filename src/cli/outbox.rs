@@ -58,7 +58,7 @@ fn kept_for(lane: &LaneInfo) -> Option<String> {
 }
 
 fn behind(lane: &LaneInfo) -> String {
-    if lane.lag_events >= 100_000 { "100000+".to_owned() } else { lane.lag_events.to_string() }
+    lane.lag_events.to_string()
 }
 
 fn stats_row(lane: &LaneInfo) -> [String; 9] {

@@ -9,14 +9,13 @@ use std::sync::Arc;
 use super::access::ADMIN_VARIABLE;
 use super::app::App;
 use super::delivery::Delivery;
-use super::health;
 use super::import::{self, Source};
 use super::output::Output;
 use super::settings::{DataDir, Settings};
 use super::{CliError, ServeArgs, access, exit};
 use crate::article::ListQuery;
 use crate::http::engine::Engine;
-use crate::http::{Access, Site, SiteParts};
+use crate::http::{Access, Health, Site, SiteParts};
 use crate::jobs::JobRunner;
 use crate::lifecycle::{BoxError, Handle, Manager, StartError};
 use crate::outbox::{Operator, Relay};
@@ -113,7 +112,8 @@ fn site(app: &App, cache: PageCache, access: Access, relay: &Relay, handle: Hand
         cache,
         renderer: app.renderer.clone(),
         access,
-        health: Box::new(move || health::of(&handle, &relay, &operator)),
+        relay: relay.clone(),
+        health: Box::new(move || Health::look(&handle, &relay, &operator)),
     })
 }
 

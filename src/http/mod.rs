@@ -14,6 +14,7 @@
 //! ```
 
 pub mod access;
+mod admin;
 mod api;
 mod by_id;
 mod conditional;
@@ -22,6 +23,8 @@ mod feeds;
 mod health;
 mod idempotency;
 mod jobs;
+mod local;
+mod metrics;
 mod openapi;
 mod pages;
 mod problem;

@@ -81,6 +81,19 @@ pub struct Ran {
     pub finished: bool,
 }
 
+impl JobStats {
+    /// How many there are in this status.
+    pub fn of(&self, status: JobStatus) -> u64 {
+        match status {
+            JobStatus::Pending => self.pending,
+            JobStatus::Applied => self.applied,
+            JobStatus::DeadLetter => self.dead_letter,
+            JobStatus::Quarantined => self.quarantined,
+            JobStatus::Cancelled => self.cancelled,
+        }
+    }
+}
+
 impl Jobs {
     /// The jobs of `database`, which must hold the component `jobs`.
     pub fn new(database: &Database, options: JobOptions) -> Self {

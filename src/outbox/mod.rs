@@ -81,8 +81,8 @@ pub use ledger::{
 };
 pub use operator::{
     DiscardError, EditError, EventStory, ExceptionCounts, ExceptionCursor, ExceptionInfo, ExceptionPage,
-    ExceptionState, Filter, HeldLane, HoldError, LaneError, LaneInfo, MAX_PAGE, MAX_REPLAYS, Operator, OutboxStats,
-    ReplayError, Replayed, ResumeError, RewindTo, Rewound,
+    ExceptionState, Filter, HeldLane, HoldError, LaneError, LaneInfo, MAX_COUNTED, MAX_PAGE, MAX_REPLAYS, Operator,
+    OutboxStats, ReplayError, Replayed, ResumeError, RewindTo, Rewound,
 };
 pub use owner::OwnerState;
 pub use policy::Policy;

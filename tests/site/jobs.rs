@@ -211,3 +211,14 @@ fn case_c51_a_scheduled_post_shows_nowhere_before_its_time_and_everywhere_after(
     let refused = site.patch("soon", json!({"publish_at": rfc3339(soon + 9_000_000)}));
     assert_eq!((refused.problem().0, refused.problem().2.as_deref()), (422, Some("publish_at")));
 }
+
+#[test]
+fn metrics_tell_the_mode_and_the_jobs() {
+    let site = TestSite::new();
+    site.jobs.set_mode(Mode::Journal, None).unwrap();
+    accepted(&site.post(json!({"title": "x", "content": "x"})));
+    let text = site.get("/metrics").body;
+    for line in ["write_mode{mode=\"journal\"} 1", "write_mode{mode=\"open\"} 0", "jobs{status=\"pending\"} 1"] {
+        assert!(text.lines().any(|found| found.replace(".0", "").ends_with(line)), "{line}: {text}");
+    }
+}

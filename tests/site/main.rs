@@ -2,6 +2,7 @@
 #![cfg(feature = "server")]
 
 mod access;
+mod admin;
 mod api;
 #[path = "../article_support/mod.rs"]
 mod article_support;
@@ -10,6 +11,7 @@ mod harness;
 mod hostile;
 mod jobs;
 mod markup;
+mod metrics;
 mod pages;
 mod pressure;
 mod retries;

@@ -14,7 +14,9 @@ pub(super) fn describe(document: &mut Document) {
 
     let list = json!({ "type": "array", "items": { "type": "object" } });
     let mut ready = state("ready");
-    ready["required"] = json!(["status", "services", "lanes"]);
+    ready["required"] = json!(["status", "color", "reasons", "services", "lanes"]);
+    ready["properties"]["color"] = json!({ "enum": ["green", "yellow", "red"] });
+    ready["properties"]["reasons"] = json!({ "type": "array", "items": { "type": "string" } });
     ready["properties"]["services"] = list.clone();
     ready["properties"]["lanes"] = list;
     let about = "Every service with its state, every handler with what it has left to do. A handler that is not well does not \

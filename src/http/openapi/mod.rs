@@ -4,6 +4,7 @@
 //! line in [`AREAS`]. Who is let in is taken from the route itself, and so are the answers that every route has. A test
 //! fails for a route without a description, and another sends every example.
 
+mod admin;
 mod articles;
 mod by_id;
 mod document;
@@ -31,6 +32,7 @@ const AREAS: &[fn(&mut Document)] = &[
     by_id::describe,
     search::describe,
     trace::describe,
+    admin::describe,
     health::describe,
     jobs::describe,
     describe,

@@ -28,6 +28,12 @@ impl Reply {
         Self { reply: json!({ "description": description, "content": { "application/json": { "schema": schema } } }) }
     }
 
+    /// Text of this type.
+    pub(super) fn text(description: &str, content_type: &str) -> Self {
+        let schema = json!({ "schema": { "type": "string" } });
+        Self { reply: json!({ "description": description, "content": { content_type: schema } }) }
+    }
+
     /// No body.
     pub(super) fn empty(description: &str) -> Self {
         Self { reply: json!({ "description": description }) }
@@ -204,7 +210,7 @@ fn problem(status: u16, codes: &[&str]) -> Value {
         403 => "The token's role is too small.",
         404 => "There is no such thing.",
         408 => "The body took too long to arrive.",
-        409 => "It belongs to another article.",
+        409 => "It belongs to another article, or is not in the state for this.",
         412 => "The article is another than `If-Match` names.",
         413 => "The body is too large.",
         422 => "The content is wrong.",

@@ -23,7 +23,7 @@ pub use hold::HeldLane;
 pub use list::{ExceptionCursor, ExceptionPage, Filter, MAX_PAGE};
 pub use replay::{MAX_REPLAYS, Replayed};
 pub use rewind::{RewindTo, Rewound};
-pub use stats::{ExceptionCounts, LaneInfo, OutboxStats};
+pub use stats::{ExceptionCounts, LaneInfo, MAX_COUNTED, OutboxStats};
 pub use story::EventStory;
 
 use crate::storage::Database;

@@ -25,7 +25,7 @@ use rusqlite::Transaction;
 use self::admission::{Admission, Waiting};
 use self::connection::Settings;
 use self::stats::Counters;
-pub use self::stats::WriterStats;
+pub use self::stats::{WriterDistributions, WriterStats};
 pub use self::task::{Pending, Probe, TaskOptions};
 use self::task::{Ticket, new_task};
 use super::{Fault, OpenError, Options, TransactError};
@@ -173,6 +173,11 @@ impl QueueWriter {
     pub fn stats(&self) -> WriterStats {
         let Waiting { jobs, bytes } = self.shared.admission.waiting();
         WriterStats { waiting_jobs: jobs, waiting_bytes: bytes, ..self.shared.counters.read() }
+    }
+
+    /// What it measures, read without stopping it.
+    pub fn distributions(&self) -> WriterDistributions {
+        self.shared.counters.distributions()
     }
 
     /// Whether tasks are accepted.
