@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use vayu_articles::article::ArticlePatch;
 use vayu_articles::jobs::{JobError, Mode};
-use vayu_articles::outbox::{DispatchError, Event, Relay};
+use vayu_articles::outbox::{self, DispatchError, Event, Relay, Retention};
 use vayu_articles::queue::{WriteJob, Writer};
 
 use crate::harness::{LONG, Site, create, delete, patch, update, wait_until};
@@ -115,4 +115,20 @@ fn writers_that_never_stop_see_no_order_broken_by_freezes_and_thaws() {
         assert_eq!((article.content.as_str(), article.version), ("99", 101), "the last write of each is the last");
     }
     runner.stop(soon()).unwrap();
+}
+
+#[test]
+fn retention_rests_while_every_lane_is_held() {
+    let site = Site::new();
+    let relay = Relay::builder(&site.database).handler_fn("one", |_: &Event| Ok(())).start().unwrap();
+    (0..5).for_each(|number| drop(site.applied(create(&format!("Old {number}")))));
+    site.jobs.quiesce(Mode::Journal, None, soon()).unwrap();
+    site.clock.advance(8 * 86_400_000);
+    let prune = || outbox::prune(&site.database, &Retention::default(), 0, || false).unwrap().events;
+    let frozen = site.dump();
+    assert_eq!(prune(), 0);
+    assert_eq!(site.dump(), frozen);
+    site.jobs.set_mode(Mode::Open, None).unwrap();
+    assert_eq!(prune(), 5);
+    relay.stop(soon()).unwrap();
 }
