@@ -22,6 +22,9 @@ const COMMANDS: &[&[&str]] = &[
     &["outbox", "discard"],
     &["handler", "hold"],
     &["handler", "release"],
+    &["jobs"],
+    &["enqueue"],
+    &["freeze"],
 ];
 
 /// The program in an empty folder, without the settings of whoever runs the tests.

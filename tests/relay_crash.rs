@@ -4,6 +4,9 @@
 mod child;
 #[path = "crash/doctored.rs"]
 mod doctored;
+#[path = "crash/jobs.rs"]
+#[allow(dead_code, reason = "its judge is for `make crash`")]
+mod jobs;
 #[path = "crash/judge.rs"]
 mod judge;
 #[path = "crash/record.rs"]

@@ -6,6 +6,7 @@
 
 mod figures;
 mod input;
+mod jobs;
 mod latency;
 mod memory;
 mod mixed;
@@ -43,6 +44,7 @@ const SECTIONS: &[Section] = &[
     Section { lines: &["relay.latency.ratio"], measure: latency::latency },
     Section { lines: &["relay.failing.ratio"], measure: relay::failing },
     Section { lines: &["relay.slow_lane.ratio"], measure: relay::slow_lane },
+    Section { lines: &["jobs.apply.ratio"], measure: jobs::apply },
     Section { lines: &["e2e.ratio"], measure: pipeline::end_to_end },
     Section { lines: &["search.index.ratio"], measure: search::index },
     Section { lines: &["scale.poll.ratio", "scale.read.ratio"], measure: scale::behind_a_log },

@@ -8,6 +8,8 @@ pub struct Sizes {
     pub callers64: usize,
     pub caller1: usize,
     pub bulk: usize,
+    /// Jobs that wait.
+    pub jobs: usize,
     /// Events in the log that is drained.
     pub log: usize,
     /// Events of the lines about failing and slow lanes.
@@ -33,6 +35,7 @@ impl Sizes {
             callers64: 9_600,
             caller1: 1_200,
             bulk: 12_000,
+            jobs: 20_000,
             log: 200_000,
             lane: 60_000,
             latency_samples: 600,
@@ -49,6 +52,7 @@ impl Sizes {
             callers64: 64_000,
             caller1: 8_000,
             bulk: 64_000,
+            jobs: 64_000,
             log: 1_000_000,
             lane: 400_000,
             latency_samples: 4_000,

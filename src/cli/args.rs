@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use super::help;
-use super::operator_args::{HandlersArgs, OutboxArgs};
+use super::job_args::{EnqueueArgs, FreezeArgs, JobsArgs, ThawArgs};
+use super::operator_args::{HandlersArgs, OutboxArgs, ShapeArgs};
 #[cfg(feature = "server")]
 use super::settings::ServeFlags;
 #[cfg(feature = "nats")]
@@ -54,6 +55,19 @@ pub enum Command {
     #[cfg(feature = "nats")]
     #[command(after_long_help = help::with_exit_codes(help::WORKER))]
     Worker(WorkerArgs),
+    /// Look at the writes that wait, and replay, cancel or discard one
+    #[command(after_long_help = help::with_exit_codes(help::JOBS))]
+    Jobs(JobsArgs),
+    /// Insert jobs from a file of JSON lines
+    #[command(after_long_help = help::with_exit_codes(help::ENQUEUE))]
+    Enqueue(EnqueueArgs),
+    /// Keep writes for later, for a backup or a migration; reads go on
+    #[command(after_long_help = help::with_exit_codes(help::FREEZE))]
+    Freeze(FreezeArgs),
+    /// Open the site again, and apply what was kept, in order
+    Thaw(ThawArgs),
+    /// What becomes of writes at present
+    Mode(ShapeArgs),
     /// Say who may write and who may operate
     #[cfg(feature = "server")]
     #[command(after_long_help = help::with_exit_codes(help::TOKENS))]

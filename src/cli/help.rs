@@ -169,3 +169,39 @@ Examples:
   vayu-articles handler backfill webhook --to-start
   vayu-articles handler rename mail post-office
   vayu-articles handler retire cdn --reason 'no CDN any more'";
+
+pub(super) const JOBS: &str = "\
+A job is a write that waits: for the site to be opened, for its time, or because another program left it. Those that are due are applied in \
+the order of their numbers by a running serve; what can never be applied is a dead letter at once, with its reason, and after three \
+replays quarantined. Applied and cancelled jobs are kept for a day. The job that publishes a scheduled article is cancelled through \
+the article: make it a draft.
+
+Examples:
+  vayu-articles jobs stats
+  vayu-articles jobs list --status dead_letter
+  vayu-articles jobs show 17
+  vayu-articles jobs replay 17
+  vayu-articles jobs discard 17 --reason 'written anew'";
+
+pub(super) const ENQUEUE: &str = "\
+One JSON object a line: operation (or op) and body; optionally run_at (RFC 3339 with its offset), correlation_id and idempotency_key \
+(a second job with the same key is not inserted). A running serve picks them up within its poll interval. Operations and their bodies:
+
+  create   an article, as the API takes it; also id, created_at, updated_at
+  update   {\"slug\", \"patch\": {...}, \"expected\": {\"version\"}}      (expected may be left out)
+  delete   {\"slug\", \"expected\": {...}}
+  publish  {\"id\", \"publish_at\"}
+  import   {\"source\", \"hash\", \"article\": {...}}
+
+Examples:
+  vayu-articles enqueue jobs.jsonl
+  echo '{\"op\": \"create\", \"body\": {\"title\": \"Hello\", \"content\": \"Text.\"}}' | vayu-articles enqueue -";
+
+pub(super) const FREEZE: &str = "\
+From the next transaction on, in every process, writes are accepted as jobs (202 with the job's number) and no article changes. The \
+freeze outlasts restarts; `thaw` ends it. At most 10,000 writes wait (serve --journal); beyond that 429. With --read-only they are \
+refused (503).
+
+Examples:
+  vayu-articles freeze --quiesce --reason backup
+  vayu-articles thaw";

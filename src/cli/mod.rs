@@ -7,6 +7,7 @@ mod app;
 mod args;
 mod dates;
 mod delivery;
+mod enqueue;
 mod error;
 mod exceptions;
 mod front_matter;
@@ -14,10 +15,13 @@ mod handler;
 mod help;
 mod import;
 mod invariants;
+mod job_args;
+mod jobs;
 mod json;
 mod log_file;
 mod log_line;
 mod markdown_files;
+mod mode;
 mod operator_args;
 mod outbox;
 mod output;
@@ -40,6 +44,10 @@ pub use args::WorkerArgs;
 pub use args::{Cli, Command, ImportArgs, SearchArgs};
 #[cfg(feature = "server")]
 pub use args::{NameArgs, ServeArgs, TokenArgs, TokensArgs, TokensCommand};
+pub use job_args::{
+    EnqueueArgs, FreezeArgs, JobArgs, JobCancelArgs, JobDiscardArgs, JobListArgs, JobReplayArgs, JobsArgs, JobsCommand,
+    ThawArgs,
+};
 pub use log_line::LogLine;
 pub use operator_args::{
     CheckArgs, DiscardArgs, EditArgs, FilterArgs, HandlerArgs, HandlerCommand, HandlersArgs, ListArgs, OutboxArgs,
@@ -65,6 +73,11 @@ pub fn run(cli: &Cli, settings: &Settings, on_signals: &dyn Fn(&Handle) -> Resul
         Command::Handler(args) => handler::run(data, args),
         #[cfg(feature = "nats")]
         Command::Worker(_) => worker::run(settings, on_signals),
+        Command::Jobs(args) => jobs::run(data, args),
+        Command::Enqueue(args) => enqueue::run(data, args),
+        Command::Freeze(args) => mode::freeze(data, args),
+        Command::Thaw(args) => mode::thaw(data, args),
+        Command::Mode(args) => mode::mode(data, args),
         #[cfg(feature = "server")]
         Command::Tokens(args) => tokens::run(data, args),
     };

@@ -16,6 +16,7 @@ use super::{CliError, ServeArgs, access, exit};
 use crate::article::{ListQuery, prune_request_keys};
 use crate::http::engine::Engine;
 use crate::http::{Access, Health, Site, SiteParts};
+use crate::jobs::JobRunner;
 use crate::lifecycle::{BoxError, Handle, Manager, StartError};
 use crate::outbox::{Handler, Operator, Relay};
 use crate::sinks::cache::PageCache;
@@ -47,8 +48,10 @@ pub(super) fn run(
     let mut manager = Manager::new(settings.manager());
     let delivery = Delivery::new(&app, cache.clone(), cdn, further, settings.relay())?;
     let site = site(&app, cache, access.clone(), delivery.relay(), manager.handle());
+    let runner = JobRunner::new(&app.database, settings.jobs());
+    let site = site.with_jobs(app.jobs.clone(), runner.clone());
     let engine = Arc::new(site.serve_on(settings.engine()));
-    register(&mut manager, &app, delivery, engine.clone()).map_err(failed)?;
+    register(&mut manager, &app, runner, delivery, engine.clone()).map_err(failed)?;
     on_signals(&manager.handle()).map_err(failed)?;
 
     match manager.start() {
@@ -123,9 +126,16 @@ fn not_started(dir: &DataDir, error: &StartError) -> CliError {
 }
 
 /// Start order; the stop is the reverse.
-fn register(manager: &mut Manager, app: &App, delivery: Delivery, engine: Arc<Engine>) -> Result<(), BoxError> {
+fn register(
+    manager: &mut Manager,
+    app: &App,
+    runner: JobRunner,
+    delivery: Delivery,
+    engine: Arc<Engine>,
+) -> Result<(), BoxError> {
     manager.register(app.database.storage_service())?;
     manager.register(app.database.writer_service())?;
+    manager.register(runner)?;
     manager.register(delivery)?;
     manager.register(engine)?;
     Ok(())

@@ -5,6 +5,7 @@ use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use serde::Serialize;
 
 use super::engine::Response;
+use super::jobs;
 use super::route::{Answer, Call, Guard, Route};
 use super::view::rfc3339;
 use crate::lifecycle::{Handle, ServiceStatus};
@@ -243,6 +244,9 @@ fn ready(call: &Call<'_>) -> Answer {
     body["lanes"] = serde_json::json!(health.lanes);
     if let Some(error) = &health.backlog_error {
         body["backlog_error"] = serde_json::json!(error);
+    }
+    if let Some(jobs) = call.parts.jobs.get() {
+        body["writes"] = jobs::health(jobs);
     }
     Ok(json(status, body.to_string()))
 }

@@ -23,6 +23,7 @@ pub mod engine;
 mod feeds;
 mod health;
 mod idempotency;
+mod jobs;
 mod local;
 mod metrics;
 mod openapi;

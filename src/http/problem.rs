@@ -128,9 +128,12 @@ impl From<WriteError> for Problem {
     fn from(error: WriteError) -> Self {
         let status = match &error {
             WriteError::Article(error) => article_status(error),
-            WriteError::Saturated { .. } => StatusCode::TOO_MANY_REQUESTS,
+            WriteError::Saturated { .. } | WriteError::JournalFull { .. } => StatusCode::TOO_MANY_REQUESTS,
+            // Where it was asked for, `jobs::or_accepted` has answered it already.
+            WriteError::Deferred { .. } => StatusCode::ACCEPTED,
             WriteError::Unavailable(fault) if fault.is_full() => StatusCode::INSUFFICIENT_STORAGE,
-            WriteError::Stopped
+            WriteError::ReadOnly
+            | WriteError::Stopped
             | WriteError::DeadlineExceeded
             | WriteError::Unavailable(_)
             | WriteError::OutcomeUnknown(_) => StatusCode::SERVICE_UNAVAILABLE,

@@ -1,6 +1,6 @@
 //! Which request gets which answer.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use hyper::header::{HeaderName, HeaderValue, LOCATION};
@@ -12,11 +12,13 @@ use super::admin_page::{self, Sessions};
 use super::engine::{Engine, EngineOptions, Refusal, Request, Response};
 use super::feeds;
 use super::health::Health;
+use super::jobs::SiteJobs;
 use super::metrics::{self, Metrics};
 use super::pages::Pages;
 use super::problem::{self, Problem};
 use super::request::{Query, segments};
 use super::route::{self, Call, Guard};
+use crate::jobs::{JobRunner, Jobs};
 use crate::outbox::{Operator, Relay};
 use crate::service::{ArticleService, WriteContext};
 use crate::sinks::cache::PageCache;
@@ -59,6 +61,8 @@ pub(super) struct Parts {
     pub(super) search: Arc<SearchIndex>,
     pub(super) operator: Operator,
     pub(super) access: Access,
+    /// None in a site that keeps no jobs.
+    pub(super) jobs: OnceLock<SiteJobs>,
     pub(super) relay: Relay,
     pub(super) metrics: Metrics,
     pub(super) sessions: Sessions,
@@ -72,13 +76,14 @@ impl Site {
         let SiteParts { articles, search, cache, renderer, access, relay, health } = parts;
         let pages = Pages::new(articles.clone(), Arc::clone(&search), cache, renderer);
         let operator = Operator::new(articles.repository().database());
-        let metrics = Metrics::new();
+        let (metrics, jobs) = (Metrics::new(), OnceLock::new());
         Self {
             parts: Arc::new(Parts {
                 articles,
                 search,
                 operator,
                 access,
+                jobs,
                 relay,
                 metrics,
                 sessions: Sessions::default(),
@@ -86,6 +91,13 @@ impl Site {
                 pages,
             }),
         }
+    }
+
+    /// Gives the site its jobs and who works them off, for their routes and for health. Once: a second call does nothing.
+    #[must_use]
+    pub fn with_jobs(self, jobs: Jobs, runner: JobRunner) -> Self {
+        let _ = self.parts.jobs.set(SiteJobs { jobs, runner });
+        self
     }
 
     /// A server for this site, to be started as a service.

@@ -219,6 +219,8 @@ statements! {
     EDITED_PAYLOADS = "SELECT handler, payload FROM deliveries WHERE outbox_id = ?1 AND payload IS NOT NULL ORDER BY handler";
     ID_OF_EVENT = "SELECT id FROM event_outbox WHERE event_id = ?1";
     TRACE = "SELECT id FROM event_outbox WHERE correlation_id = ?1 ORDER BY id LIMIT ?2";
+    NOT_HELD = "SELECT handler FROM lanes WHERE held = 0 ORDER BY handler";
+    ALL_HELD = "SELECT count(*) > 0 AND min(held) = 1 FROM lanes";
     SET_PAYLOAD = "UPDATE deliveries SET payload = ?3 WHERE outbox_id = ?1 AND handler = ?2";
     /// Only the first of a key can be parked, or one that failed while an earlier one was replayed. Found from the state: a
     /// lane has few that are parked, a key may have many that wait.

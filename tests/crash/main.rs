@@ -2,6 +2,7 @@
 //! alone and two on one file, with and without an event that kills its process. Afterwards the books are judged.
 
 mod child;
+mod jobs;
 mod judge;
 mod record;
 mod site;
@@ -196,6 +197,7 @@ impl Run<'_> {
     fn drain(&mut self) {
         let mut last = self.start(0);
         self.count_takeovers(&mut last);
+        wait_until("no job is due any more", || jobs::is_drained(self.folder));
         wait_until("nothing is open", || site::is_drained(self.folder));
         last.order("stop");
         assert!(last.wait_for("stopped", LONG), "the last process did not stop in good order");
@@ -217,7 +219,7 @@ impl Run<'_> {
     }
 }
 
-/// The one line; fails when a count after `repeated` is not 0 or the run did too little.
+/// The two lines; fails when a count after `repeated`, or after `applied`, is not 0 or the run did too little.
 fn report(rounds: usize, run: &Run<'_>) -> ExitCode {
     let evidence: Evidence = site::evidence(run.folder, &run.killed_ns);
     let counts = judge::judge(&evidence);
@@ -247,5 +249,11 @@ fn report(rounds: usize, run: &Run<'_>) -> ExitCode {
         counts.out_of_order,
         counts.undelivered,
     );
-    if enough && counts.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let jobs = jobs::judge(run.folder);
+    println!(
+        "crash jobs accepted={} applied={} lost={} twice={} without_event={} out_of_order={} left={}",
+        jobs.accepted, jobs.applied, jobs.lost, jobs.twice, jobs.without_event, jobs.out_of_order, jobs.left,
+    );
+    let enough = enough && jobs.accepted >= rounds && jobs.applied >= rounds;
+    if enough && counts.is_clean() && jobs.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 use vayu_articles::article::{self, ArticleRepository};
 use vayu_articles::http::engine::{Engine, EngineOptions};
 use vayu_articles::http::{Access, Health, Role, ServiceHealth, Site, SiteParts};
+use vayu_articles::jobs::{self, JobOptions, JobRunner, Jobs, Journal};
 use vayu_articles::lifecycle::{Service, StartContext};
 use vayu_articles::outbox::{self, Relay, RelayBuilder};
 use vayu_articles::queue::SqliteWriter;
@@ -25,6 +26,8 @@ pub const WRITE_TOKEN: &str = "another-token-of-these-tests";
 pub struct TestSite {
     pub database: Database,
     pub relay: Relay,
+    pub jobs: Jobs,
+    pub runner: JobRunner,
     pub search: SearchIndex,
     engine: Engine,
     client: ureq::Agent,
@@ -82,7 +85,7 @@ impl TestSite {
         more: impl FnOnce(RelayBuilder) -> RelayBuilder,
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let components = [outbox::COMPONENT, article::COMPONENT];
+        let components = [outbox::COMPONENT, article::COMPONENT, jobs::COMPONENT];
         let database = Database::open(folder.path().join("articles.db"), &components, storage).unwrap();
         let repository = ArticleRepository::new(database.clone());
         let source = Arc::new(repository.clone());
@@ -94,7 +97,13 @@ impl TestSite {
             .handler("search", search.clone())
             .handler("cache", PageHandler::new(cache.clone(), source, renderer.clone()));
         let relay = more(relay).start().unwrap();
-        let articles = ArticleService::new(Arc::new(SqliteWriter::new(&database)), repository);
+        let mut job_options = JobOptions::default();
+        job_options.waiting_max = 20;
+        let gate = Arc::new(Journal::new(&database, &job_options));
+        let articles = ArticleService::new(Arc::new(SqliteWriter::with_gate(&database, gate)), repository);
+        let runner = JobRunner::new(&database, job_options.clone());
+        runner.start().unwrap();
+        let jobs = Jobs::new(&database, job_options);
         let site = Site::new(SiteParts {
             articles,
             search: Arc::new(search.clone()),
@@ -108,6 +117,7 @@ impl TestSite {
                 Health { ready: true, services: vec![relay], lanes: Vec::new(), backlog_error: None }
             }),
         });
+        let site = site.with_jobs(jobs.clone(), runner.clone());
         let addr = "127.0.0.1:0".parse().unwrap();
         let engine = site.serve_on(EngineOptions { addr, ..engine });
         engine.start(&StartContext::standalone("http", LONG)).unwrap();
@@ -116,7 +126,7 @@ impl TestSite {
             .max_redirects(0)
             .timeout_global(Some(LONG))
             .allow_non_standard_methods(true);
-        Self { database, relay, search, engine, client: config.build().into(), _folder: folder }
+        Self { database, relay, runner, jobs, search, engine, client: config.build().into(), _folder: folder }
     }
 
     pub fn get(&self, path: &str) -> Answer {
@@ -194,6 +204,7 @@ impl Drop for TestSite {
         let soon = Instant::now() + LONG;
         let _ = Service::stop(&self.engine, soon);
         let _ = self.relay.stop(soon);
+        let _ = self.runner.stop(soon);
         let _ = self.database.close(soon);
     }
 }

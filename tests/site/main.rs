@@ -12,6 +12,7 @@ mod described;
 mod feeds;
 mod harness;
 mod hostile;
+mod jobs;
 mod markup;
 mod metrics;
 mod pages;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::choices::{LogFormat, LogLevel};
 use super::outcome::{Outcome, SettingsError};
 use super::value::{Bytes, Count, Secret, Value};
+use crate::jobs::Mode;
 
 /// Which commands have the flag. The variable and the key may always be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +111,8 @@ settings! {
     Serve read_limit: Duration, "read-limit", "VAYU_READ_LIMIT", "database.read_limit", "2s", "TIME", "Longest read; one that takes longer is interrupted";
     Serve write_queue: Count, "write-queue", "VAYU_WRITE_QUEUE", "database.write_queue", "1000", "N", "Writes that may wait for the queue-writer; beyond it 429";
     Serve write_queue_bytes: Bytes, "write-queue-bytes", "VAYU_WRITE_QUEUE_BYTES", "database.write_queue_bytes", "64MiB", "SIZE", "Most bytes that those may carry together";
+    Serve journal: Count, "journal", "VAYU_JOURNAL", "database.journal", "10000", "N", "Writes that may wait while the site is frozen; beyond it 429";
+    Serve mode: Option<Mode>, "mode", "VAYU_MODE", "database.mode", "", "MODE", "What becomes of writes, set at the start: open, journal or read_only; unset, it stays as it was";
     Serve busy_deadline: Duration, "busy-deadline", "VAYU_BUSY_DEADLINE", "database.busy_deadline", "5s", "TIME", "How long a write tries to get the lock from other processes";
     Serve wal_limit: Bytes, "wal-limit", "VAYU_WAL_LIMIT", "database.wal_limit", "64MiB", "SIZE", "Size of the write-ahead log above which a fresh start is asked for";
 

@@ -6,6 +6,7 @@ use super::{LogFormat, LogLevel};
 use crate::clock::SystemClock;
 #[cfg(feature = "server")]
 use crate::http::engine::EngineOptions;
+use crate::jobs::JobOptions;
 #[cfg(feature = "server")]
 use crate::lifecycle::ManagerOptions;
 use crate::outbox::{RelayOptions, Retention};
@@ -47,6 +48,10 @@ impl Settings {
         options.policy.pause_max = self.backoff_max;
         options.retention = Some(Retention { keep: self.keep, ..Retention::default() });
         options
+    }
+
+    pub(in crate::cli) fn jobs(&self) -> JobOptions {
+        JobOptions { waiting_max: self.journal.len(), poll: self.poll, mode: self.mode, ..JobOptions::default() }
     }
 
     pub(in crate::cli) fn cache(&self) -> CacheOptions {

@@ -7,6 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
 
+use super::jobs::JobsSnapshot;
 use super::names::Families;
 use crate::http::health::{Health, state_word};
 use crate::http::site::Parts;
@@ -25,6 +26,8 @@ pub(super) struct Snapshot {
     last_id: Option<i64>,
     running: Vec<LaneStatus>,
     health: Health,
+    /// `None` in a site that keeps no jobs.
+    jobs: Option<JobsSnapshot>,
 }
 
 impl Snapshot {
@@ -40,6 +43,7 @@ impl Snapshot {
             last_id: operator.last_id().ok(),
             running: parts.relay.status(),
             health: (parts.health)(),
+            jobs: parts.jobs.get().map(JobsSnapshot::take),
         }
     }
 }
@@ -58,6 +62,7 @@ impl Collector for Snapshot {
         self.storage(&mut families)?;
         self.outbox(&mut families)?;
         self.lanes(&mut families)?;
+        self.jobs.as_ref().map_or(Ok(()), |jobs| jobs.write(&mut families))?;
         self.services(&mut families)
     }
 }

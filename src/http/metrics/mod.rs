@@ -4,6 +4,7 @@
 //! knows, each within a bounded time. So a scrape costs the same however much there is.
 
 mod collect;
+mod jobs;
 mod names;
 
 use std::time::Duration;

@@ -48,6 +48,7 @@ fn create() -> Operation {
         .tag(TAG)
         .body(&named("NewArticle"), &body)
         .writes()
+        .may_wait()
         .problem(409, "slug_taken")
         .problem(422, "invalid")
         .reply(201, created)
@@ -69,10 +70,14 @@ fn create_bulk() -> Operation {
     });
     let outcome = json!({ "anyOf": [
         object(&json!({ "status": { "const": 201 }, "article": named("Article") })),
+        object(&json!({ "status": { "const": 202 }, "job": { "type": "object", "required": ["id", "status", "location"] } })),
         object(&json!({ "status": { "enum": [409, 422, 500] }, "error": { "type": "object", "required": ["code", "message"] } })),
     ] });
     let count = json!({ "type": "integer", "minimum": 0 });
-    let results = object(&json!({ "items": { "type": "array", "items": outcome }, "created": count, "failed": count }));
+    let mut results =
+        object(&json!({ "items": { "type": "array", "items": outcome }, "created": count, "failed": count }));
+    results["properties"]["accepted"] =
+        json!({ "type": "integer", "minimum": 1, "description": "Kept for later by a frozen site." });
     let about_item = "As for one article; what is none is refused in its place.";
     let item = json!({ "description": about_item, "anyOf": [named("NewArticle"), {}] });
     let articles = json!({ "type": "array", "minItems": 1, "maxItems": MAX_BATCH_JOBS, "items": item });
@@ -84,6 +89,8 @@ fn create_bulk() -> Operation {
         .writes()
         .problem(422, "invalid")
         .problem(422, "too_many")
+        .problem(429, "journal_full")
+        .problem(503, "read_only")
         .reply(200, Reply::new("What became of each.", results).example(answer))
 }
 
@@ -128,6 +135,7 @@ fn guarded(operation: Operation) -> Operation {
         .header("If-Match", "Only if the article is in one of these states.", tag_list())
         .reads()
         .writes()
+        .may_wait()
         .problem(404, "not_found")
         .problem(412, "stale")
 }
@@ -185,9 +193,15 @@ fn schemas(document: &mut Document) {
         "created_at": time,
         "updated_at": time,
     });
-    document.schema("ArticleSummary", object(&stored));
+    let with_time = |fields: &Value| {
+        let mut schema = object(fields);
+        schema["properties"]["publish_at"] =
+            json!({ "type": "string", "format": "date-time", "description": "Of a scheduled article only." });
+        schema
+    };
+    document.schema("ArticleSummary", with_time(&stored));
     stored["content"] = json!({ "type": "string", "contentMediaType": "text/markdown" });
-    document.schema("Article", object(&stored));
+    document.schema("Article", with_time(&stored));
     let mut new = patch_schema();
     document.schema("ArticlePatch", new.clone());
     new["required"] = json!(["title", "content"]);
@@ -215,6 +229,8 @@ fn patch_schema() -> Value {
                 "items": { "type": "string", "minLength": 1, "maxLength": MAX_TAG_CHARS, "pattern": visible } },
             "kind": { "enum": kinds() },
             "status": { "enum": Status::ALL.iter().map(|status| status.as_str()).collect::<Vec<_>>() },
+            "publish_at": { "type": ["string", "null"], "format": "date-time",
+                "description": "Publishes it then, by RFC 3339 with an offset; a time that has passed means now. null takes the time away." },
             "id": { "description": passed_over },
             "version": { "description": passed_over },
             "created_at": { "description": passed_over },

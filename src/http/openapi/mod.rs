@@ -9,6 +9,7 @@ mod articles;
 mod by_id;
 mod document;
 mod health;
+mod jobs;
 mod operation;
 mod search;
 mod trace;
@@ -33,6 +34,7 @@ const AREAS: &[fn(&mut Document)] = &[
     trace::describe,
     admin::describe,
     health::describe,
+    jobs::describe,
     describe,
 ];
 

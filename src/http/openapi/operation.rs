@@ -147,6 +147,17 @@ impl Operation {
         self.problem(503, "saturated").problem(503, "stopped").problem(503, "too_long").problem(503, "database_error")
     }
 
+    /// What a write to a frozen or a read-only site is answered.
+    pub(super) fn may_wait(self) -> Self {
+        let accepted = Reply::new(
+            "The site is frozen: committed as a job, to be applied once it is open.",
+            json!({ "$ref": "#/components/schemas/Accepted" }),
+        );
+        self.reply(202, accepted.header("Location", "Where to ask what became of it."))
+            .problem(429, "journal_full")
+            .problem(503, "read_only")
+    }
+
     /// What every write may answer, and that it may be sent again.
     pub(super) fn writes(self) -> Self {
         let key = json!({ "type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$" });

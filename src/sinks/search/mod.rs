@@ -442,6 +442,7 @@ mod tests {
             version: 1,
             created_at: 0,
             updated_at: 0,
+            publish_at: None,
         };
         SearchIndex::new(folder.path().join("search.db"), Arc::new(OneArticle(article)), SearchOptions::default())
     }

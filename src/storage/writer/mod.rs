@@ -129,9 +129,24 @@ impl QueueWriter {
         T: Send + 'static,
         E: std::error::Error + Send + 'static,
     {
+        self.submit_internal_with(TaskOptions::default(), wake, f)
+    }
+
+    /// [`submit_internal`](Self::submit_internal) with options, for work that fills a group.
+    pub(crate) fn submit_internal_with<T, E, F>(
+        &self,
+        options: TaskOptions,
+        wake: bool,
+        f: F,
+    ) -> Result<Pending<T, E>, TransactError<E>>
+    where
+        F: FnMut(&Transaction<'_>) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: std::error::Error + Send + 'static,
+    {
         let shared = &self.shared;
         shared.check_running()?;
-        let (ticket, pending) = new_task(TaskOptions::default(), wake, None, shared.id, f);
+        let (ticket, pending) = new_task(options, wake, None, shared.id, f);
         let wait = if shared.id.is_this_thread() { Duration::ZERO } else { INTERNAL_WAIT };
         match shared.sender.send_timeout(Message::Task(ticket), wait) {
             Ok(()) => shared.accepted(pending),
