@@ -16,7 +16,7 @@ use crate::sinks::search::{SearchIndex, SearchOptions};
 use crate::storage::{Component, Database, Options};
 
 /// What `articles.db` holds.
-const COMPONENTS: &[Component] = &[outbox::COMPONENT, article::COMPONENT];
+pub(super) const COMPONENTS: &[Component] = &[outbox::COMPONENT, article::COMPONENT];
 /// How long a command waits at its end for what was accepted to be written.
 const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 

@@ -4,6 +4,9 @@
 mod access;
 mod app;
 mod args;
+mod backup;
+mod check;
+mod check_search;
 mod dates;
 mod delivery;
 mod error;
@@ -18,6 +21,8 @@ mod json;
 mod log_file;
 mod log_line;
 mod markdown_files;
+#[cfg(feature = "server")]
+mod notify;
 mod outbox;
 mod output;
 mod search;
@@ -31,8 +36,8 @@ use crate::lifecycle::{BoxError, Handle};
 use error::CliError;
 
 pub use args::{
-    Cli, Command, DiscardArgs, HandlerArgs, HandlerCommand, HandlersArgs, ImportArgs, ListArgs, OutboxArgs,
-    OutboxCommand, ReplayArgs, SearchArgs, ShapeArgs, ShowArgs,
+    BackupArgs, CheckArgs, Cli, Command, DiscardArgs, HandlerArgs, HandlerCommand, HandlersArgs, ImportArgs, ListArgs,
+    OutboxArgs, OutboxCommand, ReplayArgs, SearchArgs, ShapeArgs, ShowArgs,
 };
 #[cfg(feature = "server")]
 pub use args::{NameArgs, ServeArgs, TokenArgs, TokensArgs, TokensCommand};
@@ -52,6 +57,8 @@ pub fn run(cli: &Cli, settings: &Settings, on_signals: &dyn Fn(&Handle) -> Resul
         Command::Import(args) => import::run(settings, args),
         Command::Search(args) => search::run(settings, args),
         Command::Outbox(args) => outbox::run(data, args),
+        Command::Check(args) => check::run(data, args),
+        Command::Backup(args) => backup::run(data, args),
         Command::Handler(args) => handler::run(data, args),
         #[cfg(feature = "server")]
         Command::Tokens(args) => tokens::run(data, args),
