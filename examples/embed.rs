@@ -129,10 +129,10 @@ fn list(database: &Database) -> Answer {
 }
 
 fn dead_letters(database: &Database) -> Answer {
-    let found = Operator::new(database).exceptions(&outbox::ExceptionQuery::default()).map_err(internal)?;
+    let found = Operator::new(database).exceptions(&outbox::Filter::default(), None, 50).map_err(internal)?;
     let shown =
         |dead: &outbox::ExceptionInfo| json!({ "id": dead.outbox_id, "handler": dead.handler, "reason": dead.reason });
-    Ok(found.iter().map(shown).collect())
+    Ok(found.exceptions.iter().map(shown).collect())
 }
 
 fn internal(error: impl Display) -> (StatusCode, String) {

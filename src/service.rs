@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::article::{
     Applied, Article, ArticleError, ArticlePatch, ArticleRepository, ArticleSummary, Expected, ListQuery, Mutation,
-    NewArticle, Page, RepositoryError, Status, TagCount,
+    NewArticle, Page, RepositoryError, RequestKey, Status, TagCount,
 };
 use crate::queue::{Receipt, WriteError, WriteJob, Writer};
 
@@ -54,6 +54,8 @@ pub struct WriteContext {
     pub causation_id: Option<String>,
     /// When the caller gives up. A write that was taken by then is still applied and answered.
     pub deadline: Option<Instant>,
+    /// Makes a repetition harmless: see [`WriteJob::key`].
+    pub key: Option<RequestKey>,
 }
 
 impl WriteContext {
@@ -67,6 +69,7 @@ impl WriteContext {
         job.correlation_id.clone_from(&self.correlation_id);
         job.causation_id.clone_from(&self.causation_id);
         job.deadline = self.deadline;
+        job.key.clone_from(&self.key);
         job
     }
 }
@@ -154,6 +157,17 @@ impl ArticleService {
         let job = |(source, hash, article)| context.job(Mutation::Import { source, hash, article });
         let answers = self.writer.enqueue_batch(items.into_iter().map(job).collect())?;
         Ok(answers.into_iter().map(|answer| answer.map(Receipt::into_applied)).collect())
+    }
+
+    /// What a change under the context's key led to before; `None` without a key or if it is a fresh one. The writes look
+    /// for themselves; this is for callers that check something first which the change itself has altered.
+    ///
+    /// # Errors
+    /// The database could not answer.
+    pub fn repeated(&self, context: &WriteContext) -> Result<Option<Result<Article, WriteError>>, RepositoryError> {
+        let Some(key) = &context.key else { return Ok(None) };
+        let outcome = self.articles.remembered(key)?;
+        Ok(outcome.map(|outcome| article_of(Receipt::Applied(outcome?))))
     }
 
     /// The article that has `slug`, whatever its status; `None` if there is none.

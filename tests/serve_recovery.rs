@@ -166,6 +166,7 @@ fn case_c59_a_full_disk_refuses_writes_half_writes_nothing_and_heals() {
     // Files may grow to so many KiB; what is beyond fails as on a full disk.
     let mut limited = Command::new("bash");
     limited
+        .env("VAYU_ADMIN_TOKEN", TOKEN)
         .args(["-c", "trap '' XFSZ; ulimit -S -f 1500; exec \"$0\" --data \"$1\" serve --addr 127.0.0.1:0"])
         .args([Path::new(env!("CARGO_BIN_EXE_vayu-articles")), &place.data()]);
     let server = Server::start(&place, limited);
@@ -197,6 +198,34 @@ fn case_c59_a_full_disk_refuses_writes_half_writes_nothing_and_heals() {
     assert_eq!(place.count("SELECT count(*) FROM deliveries WHERE state = 'dead_letter'"), 0);
     assert_eq!(place.count("SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
     place.stop(server);
+}
+
+#[test]
+fn case_c22_a_key_outlives_kill_9_and_a_restart() {
+    let place = Place::new();
+    let body = json!({"title": "Once", "content": "x"}).to_string();
+    let post = |server: &Server, key: &str| {
+        let request = place.agent.post(format!("{}/api/v1/articles", server.url));
+        let request = request.header("authorization", format!("Bearer {TOKEN}")).header("idempotency-key", key);
+        let mut answer = request.send(&body).unwrap();
+        let header = |name: &str| answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+        let (tag, location) = (header("etag"), header("location"));
+        (answer.status().as_u16(), tag, location, answer.body_mut().read_to_string().unwrap())
+    };
+    let mut server = place.serve(&[]);
+    let first = post(&server, "k");
+    assert_eq!(first.0, 201, "{}", first.3);
+    server.signal("KILL");
+    server.wait();
+    let server = place.serve(&[]);
+    assert_eq!(post(&server, "k"), first);
+    place.stop(server);
+    let server = place.serve(&[]);
+    assert_eq!(post(&server, "k"), first);
+    assert_ne!(post(&server, "k2"), first);
+    place.stop(server);
+    assert_eq!(place.count("SELECT count(*) FROM articles"), 2);
+    assert_eq!(place.count("SELECT count(*) FROM event_outbox"), 2);
 }
 
 #[test]

@@ -46,7 +46,7 @@ impl Pages {
         let key = PageKey::Listing { name: "/", site: &site };
         let page = self.cache.get_or_render(&key, || {
             let list = self.articles.list(&ListQuery::default()).unwrap();
-            Ok::<_, Infallible>(self.renderer.index(&list, &self.articles.tags(Some(Status::Published)).unwrap()))
+            Ok::<_, Infallible>(self.renderer.index(&list, &[], &self.articles.tags(Some(Status::Published)).unwrap()))
         });
         String::from_utf8(page.unwrap()).unwrap()
     }
@@ -310,8 +310,8 @@ fn pages_are_whole_documents_in_which_nothing_runs() {
     assert_eq!(found.total, 1);
     let pages = [
         renderer.article(&articles.by_slug("evil").unwrap().unwrap()),
-        renderer.index(&list, &articles.tags(None).unwrap()),
-        renderer.tag(evil, &tagged),
+        renderer.index(&list, &[], &articles.tags(None).unwrap()),
+        renderer.tag(evil, &tagged, &[]),
         renderer.search(evil, Some(&found)),
         renderer.search(evil, None),
         renderer.error(evil, evil),

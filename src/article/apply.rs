@@ -5,6 +5,7 @@
 //! the transaction; whoever owns it must roll back.
 
 use rusqlite::{OptionalExtension, Transaction, params};
+use serde::{Deserialize, Serialize};
 
 use super::model::{Article, DELETED, UPDATED};
 use super::mutation::{Change, Draft, PreparedMutation};
@@ -35,7 +36,8 @@ pub enum Applied {
 }
 
 /// Why an import changed nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Kept {
     /// The source is the same as at its last import.

@@ -43,6 +43,11 @@ pub enum ArticleError {
         /// Its last change, milliseconds since the Unix epoch.
         updated_at: i64,
     },
+    /// The request's key was used for another request. Choose a fresh key for each.
+    KeyReused {
+        /// The key.
+        key: String,
+    },
     /// More items than one batch may have. Split it.
     TooMany {
         /// Items in the batch.
@@ -68,8 +73,8 @@ impl ArticleError {
         Self::Invalid { field: field.into(), reason: reason.into() }
     }
 
-    /// A stable name for programs: `invalid`, `slug_taken`, `id_taken`, `not_found`, `stale`, `too_many`, `too_large`,
-    /// `event_refused`, `database_error`.
+    /// A stable name for programs: `invalid`, `slug_taken`, `id_taken`, `not_found`, `stale`, `idempotency_key_reused`,
+    /// `too_many`, `too_large`, `event_refused`, `database_error`.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Invalid { .. } => "invalid",
@@ -77,6 +82,7 @@ impl ArticleError {
             Self::IdTaken { .. } => "id_taken",
             Self::NotFound { .. } => "not_found",
             Self::Stale { .. } => "stale",
+            Self::KeyReused { .. } => "idempotency_key_reused",
             Self::TooMany { .. } => "too_many",
             Self::TooLarge { .. } => "too_large",
             Self::Event(_) => "event_refused",
@@ -90,6 +96,7 @@ impl ArticleError {
             Self::Invalid { field, .. } => Some(field),
             Self::SlugTaken { .. } => Some("slug"),
             Self::IdTaken { .. } => Some("id"),
+            Self::KeyReused { .. } => Some("idempotency_key"),
             _ => None,
         }
     }
@@ -124,6 +131,9 @@ impl fmt::Display for ArticleError {
                 f,
                 "the article has changed: it is now version {version} of {id}; read it again and repeat the change"
             ),
+            Self::KeyReused { key } => {
+                write!(f, "the key {key:?} was used for another request; choose a fresh one for each")
+            }
             Self::TooMany { given, limit } => {
                 write!(f, "a batch of {given} items; at most {limit} are allowed, split it")
             }

@@ -1,5 +1,6 @@
 //! What callers hand in: new articles, patches, expectations; and how JSON becomes one.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Article, ArticleError, Kind, Status};
@@ -54,7 +55,7 @@ pub struct ArticlePatch {
 }
 
 /// What the caller believes the article to be; what is `None` is not compared. Makes a change compare-and-set.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Expected {
     /// The article's id: tells a recreated slug from the article it once named.

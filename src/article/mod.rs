@@ -16,6 +16,7 @@ mod input;
 mod model;
 mod mutation;
 mod repository;
+mod request_key;
 mod rows;
 mod slug;
 mod sql;
@@ -28,8 +29,11 @@ pub use input::{ArticlePatch, Expected, NewArticle};
 pub use model::{Article, ArticleEvent, CREATED, DELETED, Kind, Previous, Status, UPDATED};
 pub use mutation::{Mutation, PreparedMutation};
 pub use repository::{
-    ArticleRepository, ArticleStamp, ArticleSummary, ListQuery, Page, RepositoryError, SiteVersion, TagCount,
+    ArticleAddress, ArticleRepository, ArticleStamp, ArticleSummary, ListQuery, Page, RepositoryError, SiteVersion,
+    TagCount,
 };
+pub use request_key::{MAX_REQUEST_KEY_BYTES, REQUEST_KEY_KEPT_MS, RequestKey, prune_request_keys};
+pub(crate) use request_key::{Outcomes, is_remembered, once};
 pub use slug::{MAX_SLUG_CHARS, slug_from_title};
 pub use tags::{MAX_TAG_CHARS, MAX_TAGS, tag_key};
 pub use validate::{MAX_CONTENT_BYTES, MAX_TITLE_CHARS};
@@ -37,5 +41,10 @@ pub use validate::{MAX_CONTENT_BYTES, MAX_TITLE_CHARS};
 use crate::storage;
 
 /// The tables of this module.
-pub const COMPONENT: storage::Component =
-    storage::Component { name: "articles", migrations: &[include_str!("../../sql/articles/0001_articles.sql")] };
+pub const COMPONENT: storage::Component = storage::Component {
+    name: "articles",
+    migrations: &[
+        include_str!("../../sql/articles/0001_articles.sql"),
+        include_str!("../../sql/articles/0002_request_keys.sql"),
+    ],
+};

@@ -6,8 +6,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use rusqlite::{Connection, OptionalExtension, Row, ToSql};
 use serde::Serialize;
 
+use super::request_key::Remembered;
 use super::tags::tag_key;
-use super::{Article, Kind, Status, rows, sql};
+use super::{Applied, Article, ArticleError, Kind, RequestKey, Status, rows, sql};
 use crate::storage::{Database, ReadError};
 
 /// Most articles on one page of a list.
@@ -74,6 +75,20 @@ pub struct ArticleSummary {
     pub tags: Vec<String>,
     /// As in [`Article`].
     pub version: i64,
+    /// As in [`Article`].
+    pub created_at: i64,
+    /// As in [`Article`].
+    pub updated_at: i64,
+}
+
+/// Where an article is, and since when it is as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ArticleAddress {
+    /// As in [`Article`].
+    pub id: String,
+    /// As in [`Article`].
+    pub slug: String,
     /// As in [`Article`].
     pub created_at: i64,
     /// As in [`Article`].
@@ -213,6 +228,44 @@ impl ArticleRepository {
         })
     }
 
+    /// What a single mutation under `key` led to, or that the key was used for another request; `None` if nothing was
+    /// committed under it within the last day.
+    ///
+    /// # Errors
+    /// [`RepositoryError::Read`].
+    pub fn remembered(&self, key: &RequestKey) -> Result<Option<Result<Applied, ArticleError>>, RepositoryError> {
+        let now_ms = self.database.clock().now_ms();
+        let found = self.read(|conn| Remembered::find(conn, key, now_ms))?;
+        Ok(found.and_then(|found| found.outcomes(key).map_or_else(|error| Some(Err(error)), |mut all| all.pop())))
+    }
+
+    /// The first `chars` characters of the texts of these articles, in their order; empty for one that is gone.
+    ///
+    /// # Errors
+    /// [`RepositoryError::Read`].
+    pub fn openings(&self, ids: &[&str], chars: u32) -> Result<Vec<String>, RepositoryError> {
+        self.read(|conn| {
+            let mut statement = conn.prepare_cached(sql::OPENING)?;
+            let mut opening = |id: &&str| statement.query_row((id, chars), |row| row.get(0)).optional();
+            ids.iter().map(|id| opening(id).map(Option::unwrap_or_default)).collect()
+        })
+    }
+
+    /// Where published articles of one kind are, newest first: at most `limit` of those after `after`, which is an
+    /// earlier answer's last one, or after the first `skip` without it. Fewer than `limit` is the end.
+    ///
+    /// # Errors
+    /// [`RepositoryError::Read`].
+    pub fn addresses(
+        &self,
+        kind: Kind,
+        after: Option<&ArticleAddress>,
+        skip: u32,
+        limit: u32,
+    ) -> Result<Vec<ArticleAddress>, RepositoryError> {
+        self.read(|conn| addresses(conn, kind, after, skip, limit))
+    }
+
     /// The database that is read.
     pub fn database(&self) -> &Database {
         &self.database
@@ -249,6 +302,30 @@ fn list(conn: &Connection, query: &ListQuery) -> rusqlite::Result<Page<ArticleSu
         item.tags = rows::tags_of(conn, &item.id)?;
     }
     Ok(Page { items, page: query.page, limit: query.limit, total: total.unsigned_abs() })
+}
+
+fn addresses(
+    conn: &Connection,
+    kind: Kind,
+    after: Option<&ArticleAddress>,
+    skip: u32,
+    limit: u32,
+) -> rusqlite::Result<Vec<ArticleAddress>> {
+    let start = match after {
+        Some(last) => Some((last.created_at, last.id.clone())),
+        // Before everything there is.
+        None if skip == 0 => Some((i64::MAX, String::new())),
+        None => {
+            let place = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+            conn.prepare_cached(sql::ADDRESS_AT)?.query_row((kind, skip - 1), place).optional()?
+        }
+    };
+    let Some((created_at, id)) = start else { return Ok(Vec::new()) };
+    let mut statement = conn.prepare_cached(sql::ADDRESSES)?;
+    let found = statement.query_map((kind, created_at, id, limit), |row| {
+        Ok(ArticleAddress { id: row.get(0)?, slug: row.get(1)?, created_at: row.get(2)?, updated_at: row.get(3)? })
+    })?;
+    found.collect()
 }
 
 fn after(conn: &Connection, id: &str, limit: u32) -> rusqlite::Result<Vec<Article>> {

@@ -33,10 +33,32 @@ pub(super) const PUT_SOURCE: &str = "\
     INSERT INTO article_sources (source, article_id, hash, version, imported_at) VALUES (?1, ?2, ?3, ?4, ?5) \
     ON CONFLICT (source) DO UPDATE SET article_id = ?2, hash = ?3, version = ?4, imported_at = ?5";
 
+pub(super) const REQUEST_KEY: &str =
+    "SELECT fingerprint, outcomes FROM request_keys WHERE scope = ?1 AND key = ?2 AND created_at > ?3";
+pub(super) const HAS_REQUEST_KEY: &str =
+    "SELECT 1 FROM request_keys WHERE scope = ?1 AND key = ?2 AND fingerprint = ?3";
+/// What stood there before was past its time.
+pub(super) const PUT_REQUEST_KEY: &str = "\
+    INSERT INTO request_keys (scope, key, fingerprint, created_at, outcomes) VALUES (?1, ?2, ?3, ?4, ?5) \
+    ON CONFLICT (scope, key) DO UPDATE SET fingerprint = ?3, created_at = ?4, outcomes = ?5";
+pub(super) const PRUNE_REQUEST_KEYS: &str = "\
+    DELETE FROM request_keys WHERE id IN \
+    (SELECT id FROM request_keys WHERE created_at <= ?1 ORDER BY created_at LIMIT ?2)";
+
 pub(super) const ARTICLES_AFTER: &str = "\
     SELECT id, kind, status, slug, title, version, created_at, updated_at, content FROM articles \
     WHERE id > ?1 ORDER BY id LIMIT ?2";
 pub(super) const STAMPS_AFTER: &str = "SELECT id, version, updated_at FROM articles WHERE id > ?1 ORDER BY id LIMIT ?2";
+/// The beginning of a text, in characters.
+pub(super) const OPENING: &str = "SELECT substr(content, 1, ?2) FROM articles WHERE id = ?1";
+/// Where published articles of a kind are, newest first, after a creation time and id. (`INDEXED BY`: never sorted.)
+pub(super) const ADDRESSES: &str = "\
+    SELECT id, slug, created_at, updated_at FROM articles INDEXED BY articles_newest \
+    WHERE status = 'published' AND kind = ?1 AND (created_at, id) < (?2, ?3) ORDER BY created_at DESC, id DESC LIMIT ?4";
+/// The place in that order after which a number of articles stand.
+pub(super) const ADDRESS_AT: &str = "\
+    SELECT created_at, id FROM articles INDEXED BY articles_newest \
+    WHERE status = 'published' AND kind = ?1 ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET ?2";
 pub(super) const NEWEST_EVENT: &str = "SELECT id, event_id FROM event_outbox ORDER BY id DESC LIMIT 1";
 /// The sequence outlives the rows that retention removes.
 pub(super) const EVENT_SEQUENCE: &str = "SELECT seq FROM sqlite_sequence WHERE name = 'event_outbox'";
@@ -68,7 +90,14 @@ pub(super) const ALL: &[&str] = &[
     SOURCE,
     HAS_SOURCE,
     PUT_SOURCE,
+    REQUEST_KEY,
+    HAS_REQUEST_KEY,
+    PUT_REQUEST_KEY,
+    PRUNE_REQUEST_KEYS,
     ARTICLES_AFTER,
+    OPENING,
+    ADDRESSES,
+    ADDRESS_AT,
     NEWEST_EVENT,
     EVENT_SEQUENCE,
     NEWEST_ARTICLE,

@@ -45,6 +45,16 @@ impl App {
         Ok(Self::over(dir, database, settings))
     }
 
+    /// The same, with pages that know where readers reach the site.
+    pub(super) fn at_site(mut self, url: Option<&str>) -> Self {
+        if let Some(url) = url {
+            let mut site = self.renderer.site().clone();
+            url.clone_into(&mut site.base_url);
+            self.renderer = Renderer::new(site);
+        }
+        self
+    }
+
     /// The cache of rendered pages; makes its folder.
     ///
     /// # Errors

@@ -2,11 +2,7 @@
 
 use super::output::{Output, moment, printable, say};
 use super::{CliError, ListArgs, json};
-use crate::outbox::{ExceptionInfo, ExceptionQuery, ExceptionState, Operator};
-
-/// What still wants somebody's eye.
-const UNDONE: [ExceptionState; 4] =
-    [ExceptionState::DeadLetter, ExceptionState::Parked, ExceptionState::Retry, ExceptionState::Waiting];
+use crate::outbox::{ExceptionCursor, ExceptionInfo, ExceptionState, Filter, Operator};
 
 pub(super) fn list(operator: &Operator, args: &ListArgs, out: &mut Output) -> Result<(), CliError> {
     if let Some(handler) = &args.handler {
@@ -26,21 +22,14 @@ pub(super) fn list(operator: &Operator, args: &ListArgs, out: &mut Output) -> Re
     Ok(())
 }
 
-/// By handler and position in the log, whatever the state.
 fn find(operator: &Operator, args: &ListArgs) -> Result<Vec<ExceptionInfo>, CliError> {
     let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
-    let one = args.state.map(ExceptionState::from);
-    let states = one.as_ref().map_or(&UNDONE[..], std::slice::from_ref);
-    let mut found = Vec::new();
-    for state in states {
-        let mut query =
-            ExceptionQuery { state: *state, handler: args.handler.clone(), limit, ..ExceptionQuery::default() };
-        query.after = args.handler.clone().zip(args.after);
-        found.extend(operator.exceptions(&query).map_err(|error| CliError::failed(error.to_string()))?);
-    }
-    found.sort_by(|a, b| (&a.handler, a.outbox_id).cmp(&(&b.handler, b.outbox_id)));
-    found.truncate(limit);
-    Ok(found)
+    let states = args.state.map_or(ExceptionState::UNDONE.to_vec(), |state| vec![state.into()]);
+    let mut filter = Filter::states(states);
+    filter.handler.clone_from(&args.handler);
+    let after = args.handler.clone().zip(args.after).map(|(handler, id)| ExceptionCursor::after(handler, id));
+    let page = operator.exceptions(&filter, after.as_ref(), limit).map_err(|e| CliError::failed(e.to_string()))?;
+    Ok(page.exceptions)
 }
 
 fn must_be_known(operator: &Operator, handler: &str) -> Result<(), CliError> {

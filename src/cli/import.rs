@@ -52,7 +52,7 @@ pub(super) fn run(settings: &Settings, args: &ImportArgs) -> Result<u8, CliError
     let source = Source::open(&args.path, args.name.as_deref()).map_err(CliError::Failed)?;
     let cdn = settings.cdn()?;
     let dir = DataDir::create(&settings.data).map_err(CliError::Failed)?;
-    let app = App::open(&dir, settings)?;
+    let app = App::open(&dir, settings)?.at_site(settings.site.as_deref());
     let imported = import(&app, &source).and_then(|report| Ok((report, deliver(&app, cdn, settings)?)));
     app.close()?;
     let (report, undelivered) = imported?;

@@ -41,7 +41,7 @@ pub(super) fn run(
     let access = access::options(&DataDir::at(&settings.data), settings)?;
     let dir = DataDir::create(&settings.data).map_err(CliError::Failed)?;
     let access = Access::open(access).map_err(failed)?;
-    let app = App::new(&dir, settings);
+    let app = App::new(&dir, settings).at_site(settings.site.as_deref());
     let cache = app.pages()?;
     let mut manager = Manager::new(settings.manager());
     let delivery = Delivery::new(&app, cache.clone(), cdn, settings.relay())?;

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::access::{Access, Role};
 use super::conditional::{self, Condition};
 use super::engine::Response;
+use super::idempotency;
 use super::problem::Problem;
 use super::request::{Query, json_body};
 use super::route::{Answer, Call, Guard, Route};
@@ -36,8 +37,9 @@ pub(super) const ROUTES: &[Route] = &[
 
 /// `POST /api/v1/articles`
 fn create(call: &Call<'_>) -> Answer {
+    let context = idempotency::context(call)?;
     let article = NewArticle::from_json(&json_body(call.request)?).map_err(WriteError::from)?;
-    let article = call.parts.articles.create(article, call.context)?;
+    let article = call.parts.articles.create(article, &context)?;
     let location = HeaderValue::from_str(&format!("/api/v1/articles/{}", article.slug));
     let response = article_answer(StatusCode::CREATED, &article)?;
     Ok(match location {
@@ -48,13 +50,14 @@ fn create(call: &Call<'_>) -> Answer {
 
 /// `POST /api/v1/articles/bulk`: one result per article, in order; each is created or refused by itself.
 fn create_bulk(call: &Call<'_>) -> Answer {
-    let (articles, context) = (&call.parts.articles, call.context);
+    let articles = &call.parts.articles;
+    let context = idempotency::context(call)?;
     let body = json_body(call.request)?;
     let items = bulk_items(&body)?;
     // What cannot be read is refused in its place; the rest goes to the writer together.
     let read: Vec<Result<NewArticle, ArticleError>> = items.iter().map(NewArticle::from_json).collect();
     let good: Vec<NewArticle> = read.iter().filter_map(|item| item.as_ref().ok().cloned()).collect();
-    let mut written = if good.is_empty() { Vec::new() } else { articles.create_bulk(good, context)? }.into_iter();
+    let mut written = if good.is_empty() { Vec::new() } else { articles.create_bulk(good, &context)? }.into_iter();
     let mut created = 0_usize;
     let results: Vec<Value> = read
         .into_iter()
@@ -150,20 +153,29 @@ fn get(call: &Call<'_>) -> Answer {
 /// `PATCH` and `PUT /api/v1/articles/{slug}`: what the body leaves out stays.
 fn update(call: &Call<'_>) -> Answer {
     let (articles, slug) = (&call.parts.articles, call.segment());
+    let context = idempotency::context(call)?;
     let condition = Condition::if_match(&call.request.headers)?;
     let patch = ArticlePatch::from_json(&json_body(call.request)?).map_err(WriteError::from)?;
+    if let Some(before) = articles.repeated(&context)? {
+        return article_answer(StatusCode::OK, &before?);
+    }
     let expected = expectation(articles, slug, &condition)?;
-    let article = articles.update(slug, patch, expected, call.context)?;
+    let article = articles.update(slug, patch, expected, &context)?;
     article_answer(StatusCode::OK, &article)
 }
 
 /// `DELETE /api/v1/articles/{slug}`
 fn delete(call: &Call<'_>) -> Answer {
     let (articles, slug) = (&call.parts.articles, call.segment());
+    let context = idempotency::context(call)?;
     let condition = Condition::if_match(&call.request.headers)?;
+    let deleted = Response::new(StatusCode::NO_CONTENT, "");
+    if let Some(before) = articles.repeated(&context)? {
+        return Ok(before.map(|_| deleted)?);
+    }
     let expected = expectation(articles, slug, &condition)?;
-    articles.delete(slug, expected, call.context)?;
-    Ok(Response::new(StatusCode::NO_CONTENT, ""))
+    articles.delete(slug, expected, &context)?;
+    Ok(deleted)
 }
 
 /// Turns `If-Match` into what the transaction compares. The article may change between this look and the transaction;

@@ -17,7 +17,9 @@ pub mod access;
 mod api;
 mod conditional;
 pub mod engine;
+mod feeds;
 mod health;
+mod idempotency;
 mod pages;
 mod problem;
 mod request;
@@ -25,6 +27,7 @@ mod route;
 mod site;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod view;
 
 pub use access::{Access, Caller, Role};

@@ -16,16 +16,18 @@ use super::conditional::{self, Condition};
 use super::engine::Response;
 use super::problem::Problem;
 use super::request::Query;
-use crate::article::{ArticleStamp, Kind, ListQuery, Status, tag_key};
+use crate::article::{ArticleStamp, ArticleSummary, Kind, ListQuery, Page, Status, tag_key};
 use crate::service::ArticleService;
 use crate::sinks::cache::{PageCache, PageKey};
 use crate::sinks::render::{Renderer, SITE_CSS};
 use crate::sinks::search::{SearchError, SearchIndex};
 
-type Answer = Result<Response, Problem>;
+pub(super) type Answer = Result<Response, Problem>;
 
 /// Articles on one page of a listing.
 const PER_PAGE: u32 = 20;
+/// What is read of each text for its excerpt, characters.
+const OPENING_CHARS: u32 = 1_500;
 /// No scripts, no foreign styles, no frames; images may come from anywhere, since posts show them.
 const POLICY: &str = "default-src 'none'; style-src 'self'; img-src * data:; media-src *; form-action 'self'; \
     base-uri 'none'; frame-ancestors 'none'";
@@ -70,7 +72,7 @@ impl Pages {
             if page.items.is_empty() && list.page > 1 {
                 return Ok(None);
             }
-            Ok(Some(self.renderer.index(&page, &self.articles.tags()?)))
+            Ok(Some(self.renderer.index(&page, &self.openings(&page, OPENING_CHARS)?, &self.articles.tags()?)))
         })
     }
 
@@ -86,7 +88,7 @@ impl Pages {
             if page.items.is_empty() && list.page > 1 {
                 return Ok(None);
             }
-            Ok(Some(self.renderer.tag(&known.label, &page)))
+            Ok(Some(self.renderer.tag(&known.label, &page, &self.openings(&page, OPENING_CHARS)?)))
         })
     }
 
@@ -120,9 +122,41 @@ impl Pages {
         self.html(StatusCode::NOT_FOUND, self.renderer.not_found())
     }
 
+    pub(super) fn articles(&self) -> &ArticleService {
+        &self.articles
+    }
+
+    pub(super) fn renderer(&self) -> &Renderer {
+        &self.renderer
+    }
+
+    /// Where readers reach the site, if the settings say so; without a slash at its end.
+    pub(super) fn base_url(&self) -> Option<&str> {
+        let base = self.renderer.site().base_url.trim_end_matches('/');
+        (!base.is_empty()).then_some(base)
+    }
+
+    /// The beginnings of a page's texts.
+    pub(super) fn openings(&self, page: &Page<ArticleSummary>, chars: u32) -> Result<Vec<String>, Problem> {
+        let ids: Vec<&str> = page.items.iter().map(|item| item.id.as_str()).collect();
+        Ok(self.articles.repository().openings(&ids, chars)?)
+    }
+
     /// A page made from many articles; `None` means that there is no such page.
-    fn listing(
+    pub(super) fn listing(
         &self,
+        name: &str,
+        page: u32,
+        headers: &HeaderMap,
+        render: impl FnOnce() -> Result<Option<String>, Problem>,
+    ) -> Answer {
+        self.listing_for("", name, page, headers, render)
+    }
+
+    /// The same for a page that is sent differently to each `audience`, though it is cached once.
+    pub(super) fn listing_for(
+        &self,
+        audience: &str,
         name: &str,
         page: u32,
         headers: &HeaderMap,
@@ -132,7 +166,8 @@ impl Pages {
         // under an older state, which nobody asks for again.
         let site = self.articles.repository().site_version()?.to_string();
         let name = format!("{name}?page={page}");
-        let tag = format!("\"{site}.{page}.{}\"", self.fingerprint);
+        let audience: String = audience.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let tag = format!("\"{site}.{page}.{}{audience}\"", self.fingerprint);
         let key = PageKey::Listing { name: &name, site: &site };
         let page = match self.cache.get(&key) {
             Some(page) => page,

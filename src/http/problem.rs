@@ -12,6 +12,7 @@ use crate::article::{ArticleError, RepositoryError};
 use crate::outbox::InsertError;
 use crate::queue::WriteError;
 use crate::sinks::search::SearchError;
+use crate::storage::ReadError;
 
 /// What a client without a right token is asked for.
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer realm=\"vayu-articles\"");
@@ -146,6 +147,7 @@ fn article_status(error: &ArticleError) -> StatusCode {
         ArticleError::SlugTaken { .. } | ArticleError::IdTaken { .. } => StatusCode::CONFLICT,
         ArticleError::NotFound { .. } => StatusCode::NOT_FOUND,
         ArticleError::Stale { .. } => StatusCode::PRECONDITION_FAILED,
+        ArticleError::KeyReused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         ArticleError::TooMany { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         ArticleError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         ArticleError::Event(InsertError::Invalid { .. }) => StatusCode::UNPROCESSABLE_ENTITY,
@@ -163,6 +165,13 @@ impl From<RepositoryError> for Problem {
             _ => (StatusCode::SERVICE_UNAVAILABLE, Some(Duration::from_secs(1))),
         };
         Self { field, retry_after: wait, ..Self::new(status, error.code(), message) }
+    }
+}
+
+/// Of the outbox's own tables.
+impl From<ReadError<rusqlite::Error>> for Problem {
+    fn from(error: ReadError<rusqlite::Error>) -> Self {
+        RepositoryError::Read(error).into()
     }
 }
 

@@ -9,11 +9,13 @@ use uuid::Uuid;
 
 use super::access::{Access, Caller};
 use super::engine::{Engine, EngineOptions, Request, Response};
+use super::feeds;
 use super::health::Health;
 use super::pages::Pages;
 use super::problem::{self, Problem};
 use super::request::{Query, segments};
 use super::route::{self, Call, Guard};
+use crate::outbox::Operator;
 use crate::service::{ArticleService, WriteContext};
 use crate::sinks::cache::PageCache;
 use crate::sinks::encode_segment;
@@ -51,6 +53,7 @@ pub struct Site {
 pub(super) struct Parts {
     pub(super) articles: ArticleService,
     pub(super) search: Arc<SearchIndex>,
+    pub(super) operator: Operator,
     pub(super) access: Access,
     pub(super) health: Box<dyn Fn() -> Health + Send + Sync>,
     pages: Pages,
@@ -61,7 +64,8 @@ impl Site {
     pub fn new(parts: SiteParts) -> Self {
         let SiteParts { articles, search, cache, renderer, access, health } = parts;
         let pages = Pages::new(articles.clone(), Arc::clone(&search), cache, renderer);
-        Self { parts: Arc::new(Parts { articles, search, access, health, pages }) }
+        let operator = Operator::new(articles.repository().database());
+        Self { parts: Arc::new(Parts { articles, search, operator, access, health, pages }) }
     }
 
     /// A server for this site, to be started as a service.
@@ -79,6 +83,7 @@ impl Site {
             correlation_id: Some(correlation.clone()),
             causation_id: None,
             deadline: Some(request.deadline),
+            key: None,
         };
         let mut caller = None;
         let response = self.route(request, &context, &mut caller).unwrap_or_else(Response::from);
@@ -113,7 +118,7 @@ impl Site {
         let (route, segments) = route::find(method(request), &path)?;
         let caller = self.let_in(request, route.guard)?;
         *name = caller.as_ref().map(|caller| Arc::clone(&caller.name));
-        (route.answer)(&Call { parts: &self.parts, request, segments, caller, context })
+        (route.answer)(&Call { parts: &self.parts, route, request, segments, caller, context })
     }
 
     /// The one place where a request of the API is let in or turned away.
@@ -132,7 +137,7 @@ impl Site {
         let known = matches!(
             path,
             [""] | ["articles", _] | ["tags", _] | ["articles" | "tags", _, ""] | ["search"] | ["assets", _]
-        );
+        ) || feeds::is_known(path);
         if known {
             only_get(request)?;
         }
@@ -143,6 +148,7 @@ impl Site {
             ["articles" | "tags", name, ""] if !name.is_empty() => Ok(without_slash(path[0], name, request)),
             ["search"] => pages.search(&query()?),
             ["assets", name] => pages.asset(name, &request.headers),
+            [name] => pages.for_programs(name, &request.headers),
             _ => Ok(pages.not_found()),
         }
     }

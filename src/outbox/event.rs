@@ -218,7 +218,7 @@ fn check_size(payload: &str) -> Result<(), InsertError> {
     Err(InsertError::Invalid { field: "payload", reason })
 }
 
-fn check_json(payload: &str) -> Result<(), InsertError> {
+pub(super) fn check_json(payload: &str) -> Result<(), InsertError> {
     // First, so that the parser never sees more than that.
     check_size(payload)?;
     serde_json::from_str::<serde::de::IgnoredAny>(payload)

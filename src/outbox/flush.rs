@@ -70,18 +70,20 @@ pub(super) struct Flush {
     pub(super) now: i64,
 }
 
-/// Writes a flush; `false` if the lane is not ours any more, and then nothing was written.
-pub(super) fn apply(tx: &Transaction<'_>, flush: &Flush) -> rusqlite::Result<bool> {
-    let moved = tx.prepare_cached(sql::MOVE_CURSOR)?.execute((
-        &flush.handler,
-        &flush.owner,
-        flush.from,
-        flush.to,
-        flush.running,
-    ))?;
-    if moved == 0 {
-        return Ok(false);
-    }
+/// What became of a flush.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Written {
+    /// All of it is written. `held`: an operator has asked for the lane.
+    Yes { held: bool },
+    /// Nothing: the lane is not ours any more.
+    NotOurs,
+}
+
+/// Writes a flush, all or nothing.
+pub(super) fn apply(tx: &Transaction<'_>, flush: &Flush) -> rusqlite::Result<Written> {
+    let place = (&flush.handler, &flush.owner, flush.from, flush.to, flush.running);
+    let held = tx.prepare_cached(sql::MOVE_CURSOR)?.query_row(place, |row| row.get(0)).optional()?;
+    let Some(held) = held else { return Ok(Written::NotOurs) };
     let mut keys = TouchedKeys::default();
     for change in &flush.changes {
         write_change(tx, flush, change, &mut keys)?;
@@ -96,7 +98,7 @@ pub(super) fn apply(tx: &Transaction<'_>, flush: &Flush) -> rusqlite::Result<boo
     if flush.give_up {
         tx.prepare_cached(sql::GIVE_UP_LANE)?.execute((&flush.handler, &flush.owner))?;
     }
-    Ok(true)
+    Ok(Written::Yes { held })
 }
 
 /// Keys whose rows need a last look once all changes are written.

@@ -6,6 +6,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Row};
 
 use super::sql;
+use super::standing::Questions;
 use super::{Event, EventFilter, MAX_PAYLOAD_BYTES};
 
 /// Most types that are counted; a hostile writer could invent any number.
@@ -149,26 +150,6 @@ pub(super) struct BatchLimits {
     pub(super) bytes: usize,
 }
 
-/// What has to be asked of each log row, beyond what it holds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Questions {
-    /// Has this handler a row for it?
-    own_row: bool,
-    /// Is an exception of its key open?
-    pub(super) open: bool,
-    /// Is there a dead letter of its key that nothing supersedes?
-    dead: bool,
-}
-
-impl Questions {
-    /// What is worth asking of the rows after `position`: three looks into indices, instead of three for each row.
-    pub(super) fn worth_asking(connection: &Connection, handler: &str, position: i64) -> rusqlite::Result<Self> {
-        connection.prepare_cached(sql::HAS_EXCEPTIONS)?.query_row((handler, position), |row| {
-            Ok(Self { own_row: row.get(0)?, open: row.get(1)?, dead: row.get(2)? })
-        })
-    }
-}
-
 /// The log after `position`, with the answers for `handler`.
 pub(super) fn read_log(
     connection: &Connection,
@@ -178,18 +159,12 @@ pub(super) fn read_log(
     (handler, ask): (&str, Questions),
 ) -> rusqlite::Result<Vec<LogRow>> {
     let rows = i64::try_from(limits.rows).unwrap_or(i64::MAX);
-    let max_payload = MAX_PAYLOAD_BYTES as i64;
     let mut batch = Vec::with_capacity(limits.rows.min(512));
     let mut bytes = 0;
-    let checked = ask != Questions::default();
-    let mut statement = connection.prepare_cached(if checked { sql::READ_LOG_CHECKED } else { sql::READ_LOG })?;
-    let mut found = if checked {
-        statement.query((position, rows, max_payload, handler, ask.own_row, ask.open, ask.dead))?
-    } else {
-        statement.query((position, rows, max_payload))?
-    };
+    let mut statement = connection.prepare_cached(sql::READ_LOG)?;
+    let mut found = statement.query((position, rows, MAX_PAYLOAD_BYTES as i64))?;
     while let Some(row) = found.next()? {
-        let row = decode_row(row, matcher, checked)?;
+        let row = decode_row(row, matcher)?;
         if let Body::Event(event) = &row.body {
             bytes += event.payload.len();
         }
@@ -198,11 +173,11 @@ pub(super) fn read_log(
             break;
         }
     }
+    ask.answer(connection, handler, &mut batch)?;
     Ok(batch)
 }
 
-/// `checked`: the row comes with what the handler's exceptions say of it.
-fn decode_row(row: &Row<'_>, matcher: &mut Matcher, checked: bool) -> rusqlite::Result<LogRow> {
+fn decode_row(row: &Row<'_>, matcher: &mut Matcher) -> rusqlite::Result<LogRow> {
     let id = row.get(0)?;
     let body = match required_text(row, 2) {
         Err(what) => undecodable(row, format!("event_type {what}")),
@@ -212,8 +187,7 @@ fn decode_row(row: &Row<'_>, matcher: &mut Matcher, checked: bool) -> rusqlite::
             Err(reason) => undecodable(row, reason),
         },
     };
-    let says = |column| if checked { row.get(column) } else { Ok(false) };
-    Ok(LogRow { id, body, own_row: says(8)?, blocked: says(9)?, dead_below: says(10)? })
+    Ok(LogRow { id, body, own_row: false, blocked: false, dead_below: false })
 }
 
 fn undecodable(row: &Row<'_>, reason: String) -> Body {
@@ -334,7 +308,7 @@ pub(super) fn read_event(connection: &Connection, id: i64) -> rusqlite::Result<B
     let mut statement = connection.prepare_cached(sql::READ_EVENT)?;
     let mut rows = statement.query((id, MAX_PAYLOAD_BYTES as i64))?;
     match rows.next()? {
-        Some(row) => Ok(decode_row(row, &mut everything, false)?.body),
+        Some(row) => Ok(decode_row(row, &mut everything)?.body),
         None => Ok(Body::Missing),
     }
 }

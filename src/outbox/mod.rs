@@ -59,12 +59,12 @@ mod housekeeping;
 mod lane;
 mod log;
 mod operator;
-mod operator_error;
 mod owner;
 mod policy;
 mod relay;
 mod retention;
 mod sql;
+mod standing;
 
 pub use dispatch::{DispatchError, DispatchFn, EventFilter, Handler, LaneStart, OnDeadLetter, StartAt};
 pub(crate) use event::insert_serialized;
@@ -73,10 +73,10 @@ pub use handler_fn::HandlerFn;
 pub use history::HistoryEntry;
 pub use lane::{LaneState, LaneStatus};
 pub use operator::{
-    EventStory, ExceptionCounts, ExceptionInfo, ExceptionQuery, ExceptionState, LaneInfo, MAX_PAGE, MAX_REPLAYS,
-    Operator, OutboxStats,
+    DiscardError, EditError, EventStory, ExceptionCounts, ExceptionCursor, ExceptionInfo, ExceptionPage,
+    ExceptionState, Filter, HeldLane, HoldError, LaneError, LaneInfo, MAX_PAGE, MAX_REPLAYS, Operator, OutboxStats,
+    ReplayError, Replayed, ResumeError, RewindTo, Rewound,
 };
-pub use operator_error::{DiscardError, HoldError, ReplayError};
 pub use owner::OwnerState;
 pub use policy::Policy;
 pub use relay::{Relay, RelayBuilder, RelayError, RelayOptions, StopTimeout};
@@ -85,5 +85,10 @@ pub use retention::{Pruned, Retention, prune};
 use crate::storage::Component;
 
 /// The outbox's tables: hand it to [`Database::open`](crate::storage::Database::open).
-pub const COMPONENT: Component =
-    Component { name: "outbox", migrations: &[include_str!("../../sql/outbox/0001_outbox.sql")] };
+pub const COMPONENT: Component = Component {
+    name: "outbox",
+    migrations: &[
+        include_str!("../../sql/outbox/0001_outbox.sql"),
+        include_str!("../../sql/outbox/0002_closed_keys.sql"),
+    ],
+};

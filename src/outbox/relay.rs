@@ -233,7 +233,8 @@ impl RelayBuilder {
     }
 }
 
-fn is_name(name: &str) -> bool {
+/// What may name a lane.
+pub(super) fn is_name(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
     !name.is_empty() && name.len() <= 100 && name.chars().all(allowed)
 }

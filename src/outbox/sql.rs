@@ -13,6 +13,22 @@ macro_rules! statements {
     };
 }
 
+/// What the operator sees of an exception.
+macro_rules! exception_columns {
+    () => {
+        "outbox_id, handler, event_key, state, attempts, crashes, replays, next_attempt_at, superseded_by, reason, \
+         history, created_at, updated_at, payload IS NOT NULL, \
+         (SELECT event_type FROM event_outbox WHERE id = outbox_id)"
+    };
+}
+
+/// A handler's exceptions in one state, after a log position.
+macro_rules! in_state {
+    ($state:literal) => {
+        concat!(" FROM deliveries WHERE state = '", $state, "' AND handler = ?1 AND outbox_id > ?2")
+    };
+}
+
 statements! {
     INSERT_EVENT = "INSERT INTO event_outbox \
         (event_id, event_type, event_key, payload, correlation_id, causation_id, occurred_at) \
@@ -22,27 +38,27 @@ statements! {
         WHERE type = 'table' AND name IN ('event_outbox', 'lanes', 'deliveries')";
 
     // --- reading the log -------------------------------------------------------------------------------------------
-    /// What has to be asked of each log row: has anybody a row beyond the position, has the handler an open row, has it a
+    /// What has to be asked of log rows: has anybody a row beyond the position, has the handler an open row, has it a
     /// dead letter that nothing supersedes. A lane that has failed nothing asks nothing.
     HAS_EXCEPTIONS = "SELECT EXISTS (SELECT 1 FROM deliveries WHERE outbox_id > ?2), \
         EXISTS (SELECT 1 FROM deliveries INDEXED BY deliveries_open \
             WHERE handler = ?1 AND (state = 'retry' OR state = 'waiting' OR state = 'parked')), \
         EXISTS (SELECT 1 FROM deliveries INDEXED BY deliveries_fresh_dead \
             WHERE handler = ?1 AND state = 'dead_letter' AND superseded_by IS NULL)";
-    /// The log after a position, for a handler without exceptions. Too large a payload is not loaded.
+    /// The log after a position. Too large a payload is not loaded.
     READ_LOG = "SELECT id, event_id, event_type, event_key, \
         CASE WHEN octet_length(payload) <= ?3 THEN payload END, correlation_id, causation_id, occurred_at \
         FROM event_outbox WHERE id > ?1 ORDER BY id LIMIT ?2";
-    /// The same with what the handler's exceptions say: has it a row, is its key blocked, is a dead letter below it.
-    READ_LOG_CHECKED = "SELECT e.id, e.event_id, e.event_type, e.event_key, \
-        CASE WHEN octet_length(e.payload) <= ?3 THEN e.payload END, e.correlation_id, e.causation_id, e.occurred_at, \
-        CASE WHEN ?5 THEN EXISTS (SELECT 1 FROM deliveries d WHERE d.outbox_id = e.id AND d.handler = ?4) ELSE 0 END, \
-        CASE WHEN ?6 THEN EXISTS (SELECT 1 FROM deliveries d INDEXED BY deliveries_open \
-            WHERE d.handler = ?4 AND d.event_key = e.event_key AND d.outbox_id < e.id AND (d.state = 'retry' OR d.state = 'waiting' OR d.state = 'parked')) ELSE 0 END, \
-        CASE WHEN ?7 THEN EXISTS (SELECT 1 FROM deliveries d INDEXED BY deliveries_fresh_dead \
-            WHERE d.handler = ?4 AND d.event_key = e.event_key \
-            AND d.outbox_id < e.id AND d.state = 'dead_letter' AND d.superseded_by IS NULL) ELSE 0 END \
-        FROM event_outbox e WHERE e.id > ?1 ORDER BY e.id LIMIT ?2";
+    /// A handler's rows among a stretch of the log.
+    OWN_ROWS = "SELECT outbox_id FROM deliveries WHERE outbox_id >= ?1 AND outbox_id <= ?2 AND handler = ?3";
+    /// The first key from here on that has an open row, with the lowest of them.
+    NEXT_OPEN_KEY = "SELECT event_key, outbox_id FROM deliveries INDEXED BY deliveries_open \
+        WHERE handler = ?1 AND event_key >= ?2 AND (state = 'retry' OR state = 'waiting' OR state = 'parked') \
+        ORDER BY event_key, outbox_id LIMIT 1";
+    /// The same for dead letters that nothing supersedes.
+    NEXT_DEAD_KEY = "SELECT event_key, outbox_id FROM deliveries INDEXED BY deliveries_fresh_dead \
+        WHERE handler = ?1 AND event_key >= ?2 AND state = 'dead_letter' AND superseded_by IS NULL \
+        ORDER BY event_key, outbox_id LIMIT 1";
     /// Newest first, to find the last event a lane has behind it.
     READ_BACK = "SELECT id, event_id, event_type FROM event_outbox WHERE id <= ?1 ORDER BY id DESC LIMIT ?2";
     EVENT_ID_OF = "SELECT event_id FROM event_outbox WHERE id = ?1";
@@ -86,7 +102,9 @@ statements! {
     /// The row a number of places after a position, or the last one.
     SINGLE_STEP_END = "SELECT max(id) FROM (SELECT id FROM event_outbox WHERE id > ?1 ORDER BY id LIMIT ?2)";
     LANES_OF_OWNER = "SELECT count(*) FROM lanes WHERE owner = ?1";
-    MOVE_CURSOR = "UPDATE lanes SET cursor = ?4, running_id = ?5 WHERE handler = ?1 AND owner = ?2 AND cursor = ?3";
+    /// Tells whether an operator has asked for the lane meanwhile.
+    MOVE_CURSOR = "UPDATE lanes SET cursor = ?4, running_id = ?5 WHERE handler = ?1 AND owner = ?2 AND cursor = ?3 \
+        RETURNING held";
     SET_PAUSE = "UPDATE lanes SET paused_until = ?2, pause_reason = ?3, outage_since = ?4 WHERE handler = ?1";
     END_SINGLE_STEP = "UPDATE lanes SET single_step_to = NULL WHERE handler = ?1";
 
@@ -161,24 +179,54 @@ statements! {
         FROM deliveries WHERE handler = ?1 AND outbox_id = (SELECT min(outbox_id) FROM deliveries \
         INDEXED BY deliveries_open WHERE handler = ?1 AND (state = 'retry' OR state = 'waiting' OR state = 'parked'))";
     COUNT_EXCEPTIONS = "SELECT state, handler, count(*) FROM deliveries GROUP BY state, handler";
-    LIST_OF_HANDLER = "SELECT outbox_id, handler, event_key, state, attempts, crashes, replays, next_attempt_at, superseded_by, reason, \
-        history, created_at, updated_at \
-        FROM deliveries WHERE state = ?1 AND handler = ?2 AND outbox_id > ?3 ORDER BY outbox_id LIMIT ?4";
-    LIST_ALL = "SELECT outbox_id, handler, event_key, state, attempts, crashes, replays, next_attempt_at, superseded_by, reason, \
-        history, created_at, updated_at \
-        FROM deliveries WHERE state = ?1 AND (handler, outbox_id) > (?2, ?3) ORDER BY handler, outbox_id LIMIT ?4";
-    EXCEPTIONS_OF_EVENT = "SELECT outbox_id, handler, event_key, state, attempts, crashes, replays, next_attempt_at, superseded_by, reason, \
-        history, created_at, updated_at \
-        FROM deliveries WHERE outbox_id = ?1 ORDER BY handler";
-    READ_EXCEPTION = "SELECT outbox_id, handler, event_key, state, attempts, crashes, replays, next_attempt_at, superseded_by, reason, \
-        history, created_at, updated_at \
-        FROM deliveries WHERE outbox_id = ?1 AND handler = ?2";
+    /// Exceptions of a handler after a log position, in the wanted states, merged in the order of the positions.
+    LIST = concat!(
+        "SELECT ", exception_columns!(), in_state!("dead_letter"), " AND ?3 UNION ALL ",
+        "SELECT ", exception_columns!(), in_state!("parked"), " AND ?4 UNION ALL ",
+        "SELECT ", exception_columns!(), in_state!("retry"), " AND ?5 UNION ALL ",
+        "SELECT ", exception_columns!(), in_state!("waiting"), " AND ?6 UNION ALL ",
+        "SELECT ", exception_columns!(), in_state!("discarded"), " AND ?7 UNION ALL ",
+        "SELECT ", exception_columns!(), in_state!("done"), " AND ?8 ORDER BY 1");
+    /// The same of one key, whatever the state.
+    LIST_OF_KEY = concat!(
+        "SELECT ", exception_columns!(), " FROM deliveries INDEXED BY deliveries_open \
+            WHERE handler = ?1 AND outbox_id > ?2 AND event_key = ?3 \
+            AND (state = 'retry' OR state = 'waiting' OR state = 'parked') UNION ALL ",
+        "SELECT ", exception_columns!(), " FROM deliveries INDEXED BY deliveries_closed_key \
+            WHERE handler = ?1 AND outbox_id > ?2 AND event_key = ?3 \
+            AND (state = 'dead_letter' OR state = 'discarded' OR state = 'done') ORDER BY 1");
+    NEXT_HANDLER = "SELECT min(handler) FROM deliveries WHERE state = ?1 AND handler > ?2";
+    EXCEPTIONS_OF_EVENT = concat!("SELECT ", exception_columns!(), " FROM deliveries WHERE outbox_id = ?1 ORDER BY handler");
+    READ_EXCEPTION = concat!("SELECT ", exception_columns!(), " FROM deliveries WHERE outbox_id = ?1 AND handler = ?2");
+    /// Payloads that an operator put in place of the event's own.
+    EDITED_PAYLOADS = "SELECT handler, payload FROM deliveries WHERE outbox_id = ?1 AND payload IS NOT NULL ORDER BY handler";
     ID_OF_EVENT = "SELECT id FROM event_outbox WHERE event_id = ?1";
     TRACE = "SELECT id FROM event_outbox WHERE correlation_id = ?1 ORDER BY id LIMIT ?2";
-    /// What else is open of a key waits for the replayed row.
-    OPEN_ROWS_WAIT = "UPDATE deliveries SET state = 'waiting', next_attempt_at = NULL, updated_at = ?3 \
-        WHERE handler = ?1 AND event_key = ?2 AND (state = 'retry' OR state = 'waiting' OR state = 'parked')";
+    SET_PAYLOAD = "UPDATE deliveries SET payload = ?3 WHERE outbox_id = ?1 AND handler = ?2";
+    /// Only the first of a key can be parked, or one that failed while an earlier one was replayed. Found from the state: a
+    /// lane has few that are parked, a key may have many that wait.
+    PARKED_OF_KEY = "SELECT outbox_id, history FROM deliveries INDEXED BY deliveries_state \
+        WHERE state = 'parked' AND handler = ?1 AND event_key = ?2 ORDER BY outbox_id LIMIT ?3";
+    PASS_OVER = "UPDATE deliveries SET state = 'dead_letter', history = ?3, updated_at = ?4 \
+        WHERE outbox_id = ?1 AND handler = ?2 AND state = 'parked'";
+    DONE_ABOVE = "SELECT outbox_id FROM deliveries WHERE state = 'done' AND handler = ?1 AND outbox_id > ?2 \
+        ORDER BY outbox_id LIMIT ?3";
+    DELETE_EXCEPTION = "DELETE FROM deliveries WHERE outbox_id = ?1 AND handler = ?2";
+    SET_CURSOR = "UPDATE lanes SET cursor = ?2, paused_until = NULL, pause_reason = NULL, outage_since = NULL \
+        WHERE handler = ?1";
+    EVENT_FROM = "SELECT id, occurred_at FROM event_outbox WHERE id >= ?1 ORDER BY id LIMIT 1";
+    ROWS_IN_STATE = "SELECT outbox_id, history FROM deliveries WHERE state = ?1 AND handler = ?2 \
+        ORDER BY outbox_id LIMIT ?3";
+    RENAME_ROWS = "UPDATE deliveries SET handler = ?3 WHERE state = ?1 AND handler = ?2";
+    RENAME_LANE = "UPDATE lanes SET handler = ?2 WHERE handler = ?1";
+    DELETE_LANE = "DELETE FROM lanes WHERE handler = ?1";
+    /// What was first of a key so far waits for a replayed row.
+    HEAD_WAITS = "UPDATE deliveries SET state = 'waiting', next_attempt_at = NULL, updated_at = ?3 \
+        WHERE outbox_id = ?1 AND handler = ?2";
     SET_HELD = "UPDATE lanes SET held = ?2 WHERE handler = ?1";
+    /// An event that has no exception yet: it is skipped, or the run under way no longer counts.
+    DISCARD_AHEAD = "INSERT INTO deliveries (outbox_id, handler, event_key, state, reason, history, created_at, \
+        updated_at) SELECT id, ?2, event_key, 'discarded', ?3, ?4, ?5, ?5 FROM event_outbox WHERE id = ?1";
     DISCARD_ROW = "UPDATE deliveries SET state = 'discarded', crashes = 0, next_attempt_at = NULL, reason = ?3, \
         history = ?4, updated_at = ?5 WHERE outbox_id = ?1 AND handler = ?2";
     REPLAY_ROW = "UPDATE deliveries SET state = ?3, next_attempt_at = ?4, crashes = ?5, history = ?6, updated_at = ?7, \
@@ -200,7 +248,16 @@ mod tests {
     ];
 
     /// What may walk the rows of one state: the operator's lists, and a page of the walk after a lane was taken.
-    const STATE_WALKS: [&str; 4] = ["COUNT_EXCEPTIONS", "LIST_OF_HANDLER", "LIST_ALL", "READ_ORPHANS"];
+    const STATE_WALKS: [&str; 8] = [
+        "COUNT_EXCEPTIONS",
+        "LIST",
+        "NEXT_HANDLER",
+        "READ_ORPHANS",
+        "PARKED_OF_KEY",
+        "DONE_ABOVE",
+        "ROWS_IN_STATE",
+        "RENAME_ROWS",
+    ];
 
     #[test]
     fn case_c48_no_statement_of_the_lanes_walks_all_rows_of_a_state() {

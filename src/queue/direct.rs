@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
-use super::batch::{Batch, apply_all};
+use super::batch::{Batch, apply_batch, apply_one};
 use super::{Receipt, WriteError, WriteJob, Writer};
-use crate::article::{ArticleError, apply};
+use crate::article::ArticleError;
 use crate::clock::SharedClock;
 use crate::storage::Fault;
 
@@ -61,10 +61,11 @@ impl DirectWriter {
 
 impl Writer for DirectWriter {
     fn enqueue(&self, job: WriteJob) -> Result<Receipt, WriteError> {
-        let deadline = job.deadline;
-        let mutation = job.prepare(self.clock.now_ms())?;
+        let now_ms = self.clock.now_ms();
+        let (deadline, key) = (job.deadline, job.key.clone());
+        let mutation = job.prepare(now_ms)?;
         check_deadline(deadline)?;
-        self.transact(|tx| apply(tx, &mutation)).map(Receipt::Applied)
+        self.transact(|tx| apply_one(tx, key.as_ref(), now_ms, &mutation)).map(Receipt::Applied)
     }
 
     fn enqueue_batch(&self, jobs: Vec<WriteJob>) -> Result<Vec<Result<Receipt, WriteError>>, WriteError> {
@@ -73,7 +74,7 @@ impl Writer for DirectWriter {
             return Ok(batch.answers(Vec::new()));
         }
         check_deadline(batch.deadline)?;
-        let outcomes = self.transact(|tx| apply_all(tx, &batch.mutations))?;
+        let outcomes = self.transact(|tx| apply_batch(tx, batch.key.as_deref(), batch.now_ms, &batch.mutations))?;
         Ok(batch.answers(outcomes))
     }
 }

@@ -11,7 +11,7 @@ mod sqlite;
 
 use std::time::Instant;
 
-use crate::article::{Applied, ArticleError, Mutation, PreparedMutation};
+use crate::article::{Applied, ArticleError, Mutation, PreparedMutation, RequestKey};
 
 pub use direct::DirectWriter;
 pub use error::WriteError;
@@ -28,6 +28,8 @@ pub const MAX_BATCH_BYTES: usize = 32 << 20;
 /// - `Ok` means committed: the article and its event are in the database, and a crash does not undo that.
 /// - An error means that nothing of the job was written, except [`WriteError::OutcomeUnknown`], which says it does not
 ///   know.
+/// - A job or batch whose [key](WriteJob::key) was committed before is not done again: it gets the outcomes of then. The
+///   key commits with what the job wrote; a refused job leaves none. The same key for another request is an error.
 /// - Each call returns exactly once, and in bounded time once the database answers.
 pub trait Writer: Send + Sync + 'static {
     /// Applies one job in a transaction.
@@ -57,6 +59,9 @@ pub struct WriteJob {
     pub causation_id: Option<String>,
     /// When the caller gives up: the job is cancelled if it was not taken by then. Of a batch, the earliest counts.
     pub deadline: Option<Instant>,
+    /// Makes a repeated job harmless: what was committed under the same key within a day is not done again but answered as
+    /// it was. Of a batch, the key of its first job stands for the whole.
+    pub key: Option<RequestKey>,
 }
 
 /// What became of a job.
@@ -70,7 +75,7 @@ pub enum Receipt {
 impl WriteJob {
     /// A job without correlation id, causation id and deadline.
     pub fn new(mutation: Mutation) -> Self {
-        Self { mutation, correlation_id: None, causation_id: None, deadline: None }
+        Self { mutation, correlation_id: None, causation_id: None, deadline: None, key: None }
     }
 
     /// Sets the correlation id.
@@ -91,6 +96,13 @@ impl WriteJob {
     #[must_use]
     pub fn deadline(mut self, at: Instant) -> Self {
         self.deadline = Some(at);
+        self
+    }
+
+    /// Sets the key.
+    #[must_use]
+    pub fn key(mut self, key: RequestKey) -> Self {
+        self.key = Some(key);
         self
     }
 

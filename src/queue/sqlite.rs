@@ -2,11 +2,8 @@
 
 use std::sync::Arc;
 
-use rusqlite::Connection;
-
-use super::batch::{Batch, apply_all};
+use super::batch::{Batch, apply_batch, apply_one, is_committed};
 use super::{Receipt, WriteError, WriteJob, Writer};
-use crate::article::{PreparedMutation, apply};
 use crate::clock::SharedClock;
 use crate::storage::{Database, QueueWriter, TaskOptions};
 
@@ -26,18 +23,22 @@ impl SqliteWriter {
 
 impl Writer for SqliteWriter {
     fn enqueue(&self, job: WriteJob) -> Result<Receipt, WriteError> {
+        let now_ms = self.clock.now_ms();
         let deadline = job.deadline;
-        let mutation = Arc::new(job.prepare(self.clock.now_ms())?);
-        let probed = Arc::clone(&mutation);
+        let key = job.key.clone().map(Arc::new);
+        let mutation = Arc::new(job.prepare(now_ms)?);
+        let (probed, probed_key) = (Arc::clone(&mutation), key.clone());
         let options = TaskOptions {
             bytes: mutation.bytes(),
             rows: mutation.rows(),
             deadline,
-            probe: Some(Box::new(move |conn| probed.is_logged(conn))),
+            probe: Some(Box::new(move |conn| {
+                is_committed(conn, probed_key.as_deref(), std::slice::from_ref(&*probed))
+            })),
         };
         // Held here until the answer is there, so that it is freed on this thread and not on the queue-writer's.
         let _held = Arc::clone(&mutation);
-        let applied = self.queue.transact_with(options, move |tx| apply(tx, &mutation))?;
+        let applied = self.queue.transact_with(options, move |tx| apply_one(tx, key.as_deref(), now_ms, &mutation))?;
         Ok(Receipt::Applied(applied))
     }
 
@@ -46,25 +47,16 @@ impl Writer for SqliteWriter {
         if batch.mutations.is_empty() {
             return Ok(batch.answers(Vec::new()));
         }
-        let probed = Arc::clone(&batch.mutations);
+        let (probed, probed_key) = (Arc::clone(&batch.mutations), batch.key.clone());
         let options = TaskOptions {
             bytes: batch.bytes(),
             rows: batch.rows(),
             deadline: batch.deadline,
-            probe: Some(Box::new(move |conn| any_logged(&probed, conn))),
+            probe: Some(Box::new(move |conn| is_committed(conn, probed_key.as_deref(), &probed))),
         };
-        let mutations = Arc::clone(&batch.mutations);
-        let outcomes = self.queue.transact_with(options, move |tx| apply_all(tx, &mutations))?;
+        let (mutations, key, now_ms) = (Arc::clone(&batch.mutations), batch.key.clone(), batch.now_ms);
+        let outcomes =
+            self.queue.transact_with(options, move |tx| apply_batch(tx, key.as_deref(), now_ms, &mutations))?;
         Ok(batch.answers(outcomes))
     }
-}
-
-/// They commit together; one that was refused has no event.
-fn any_logged(mutations: &[PreparedMutation], conn: &Connection) -> rusqlite::Result<bool> {
-    for mutation in mutations {
-        if mutation.is_logged(conn)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use vayu_articles::clock::ManualClock;
 use vayu_articles::outbox::{
-    self, DispatchError, Event, ExceptionInfo, ExceptionQuery, ExceptionState, Handler, NewEvent, OnDeadLetter,
-    Operator, Relay, RelayBuilder,
+    self, DispatchError, Event, ExceptionInfo, ExceptionState, Filter, Handler, NewEvent, OnDeadLetter, Operator,
+    Relay, RelayBuilder,
 };
 use vayu_articles::storage::{Database, Options};
 
@@ -61,10 +61,7 @@ impl Site {
     }
 
     pub fn in_state(&self, state: ExceptionState) -> Vec<ExceptionInfo> {
-        let mut query = ExceptionQuery::default();
-        query.state = state;
-        query.limit = 1_000;
-        self.operator().exceptions(&query).unwrap()
+        self.operator().exceptions(&Filter::states([state]), None, 1_000).unwrap().exceptions
     }
 
     pub fn ids_in_state(&self, state: ExceptionState) -> Vec<i64> {

@@ -39,6 +39,17 @@ fn every_write_needs_a_right_token_and_says_so() {
 }
 
 #[test]
+fn the_admin_api_needs_a_token_with_that_role() {
+    let site = TestSite::new();
+    let path = "/api/v1/admin/trace/x";
+    assert_eq!(site.send_as_is("GET", path, &[], None).status, 401);
+    let pen = with(&site, &format!("Bearer {WRITE_TOKEN}"), "GET", path);
+    assert_eq!(pen.problem().1, "forbidden");
+    assert!(pen.status == 403 && pen.body.contains("admin"), "{}", pen.body);
+    assert_eq!(with(&site, &format!("Bearer {TOKEN}"), "GET", path).status, 200);
+}
+
+#[test]
 fn drafts_exist_for_holders_of_a_token_only() {
     let site = TestSite::new();
     site.post(json!({"title": "Secret", "content": "hidden heron", "status": "draft", "tags": ["hush"]}));

@@ -241,6 +241,13 @@ fn a_correlation_id_comes_in_goes_out_and_stands_on_the_event() {
     let events = outbox::Operator::new(&site.database).trace("req-42", 10).unwrap();
     assert_eq!(events.len(), 1);
     assert_eq!(events[0].event_type, "article.created.v1");
+    let trace = site.get("/api/v1/admin/trace/req-42");
+    assert_eq!(trace.status, 200, "{}", trace.body);
+    let items = trace.json()["items"].clone();
+    assert_eq!((items.as_array().unwrap().len(), &items[0]["event_type"]), (1, &json!("article.created.v1")));
+    assert_eq!(items[0]["payload"]["slug"], "a");
+    assert_eq!(site.get("/api/v1/admin/trace/nobody").json()["items"], json!([]));
+    assert_eq!(site.get("/api/v1/admin/trace/req-42?limit=1001").status, 400);
     let strange = site.send("GET", "/health/live", &[("X-Correlation-ID", "a b")], None);
     assert_eq!(strange.header("x-correlation-id").map(str::len), Some(36), "a strange one is replaced");
 }

@@ -56,13 +56,28 @@ impl Answer {
 
 impl TestSite {
     pub fn new() -> Self {
+        Self::with(Options::default(), EngineOptions::default())
+    }
+
+    pub fn with(storage: Options, engine: EngineOptions) -> Self {
+        Self::made(storage, engine, SiteInfo::default())
+    }
+
+    /// A site whose settings say that readers reach it there.
+    pub fn at(base_url: &str) -> Self {
+        let mut info = SiteInfo::default();
+        base_url.clone_into(&mut info.base_url);
+        Self::made(Options::default(), EngineOptions::default(), info)
+    }
+
+    fn made(storage: Options, engine: EngineOptions, info: SiteInfo) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let components = [outbox::COMPONENT, article::COMPONENT];
-        let database = Database::open(folder.path().join("articles.db"), &components, Options::default()).unwrap();
+        let database = Database::open(folder.path().join("articles.db"), &components, storage).unwrap();
         let repository = ArticleRepository::new(database.clone());
         let source = Arc::new(repository.clone());
         let search = SearchIndex::new(folder.path().join("search.db"), source.clone(), SearchOptions::default());
-        let renderer = Renderer::new(SiteInfo::default());
+        let renderer = Renderer::new(info);
         let folder_of_pages = folder.path().join("cache");
         let cache = PageCache::open(folder_of_pages, &renderer.fingerprint(), CacheOptions::default()).unwrap();
         let relay = Relay::builder(&database)
@@ -80,7 +95,7 @@ impl TestSite {
             health: Box::new(|| Health { ready: true, services: Vec::new(), lanes: Vec::new(), backlog_error: None }),
         });
         let addr = "127.0.0.1:0".parse().unwrap();
-        let engine = site.serve_on(EngineOptions { addr, ..EngineOptions::default() });
+        let engine = site.serve_on(EngineOptions { addr, ..engine });
         engine.start(&StartContext::standalone("http", LONG)).unwrap();
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)

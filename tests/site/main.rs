@@ -5,7 +5,11 @@ mod access;
 mod api;
 #[path = "../article_support/mod.rs"]
 mod article_support;
+mod feeds;
 mod harness;
 mod hostile;
+mod markup;
 mod pages;
+mod pressure;
+mod retries;
 mod storm;

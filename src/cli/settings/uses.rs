@@ -58,10 +58,14 @@ impl Settings {
     /// # Errors
     /// A URL cannot work.
     pub(in crate::cli) fn cdn(&self) -> Result<Option<CdnPurge>, SettingsError> {
+        if let Some(site) = &self.site {
+            check_site(site)?;
+        }
         let (Some(endpoint), Some(site)) = (&self.cdn, &self.site) else { return Ok(None) };
         let mut options = CdnOptions::new(endpoint, site);
         options.token = self.cdn_token.as_ref().map(|token| token.reveal().to_owned());
         options.timeout = self.cdn_timeout;
+        options.further_paths = ["/feed.xml", "/sitemap.xml"].map(str::to_owned).to_vec();
         CdnPurge::new(options, SystemClock::shared()).map(Some).map_err(|error| {
             let option = match error.field {
                 "endpoint" => "--cdn",
@@ -95,4 +99,14 @@ impl Settings {
             max_body_total: self.max_bodies.in_memory(),
         }
     }
+}
+
+/// # Errors
+/// Pages cannot have such addresses.
+fn check_site(url: &str) -> Result<(), SettingsError> {
+    let uri = url.parse::<ureq::http::Uri>().ok();
+    let known = uri.is_some_and(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some() && uri.query().is_none()
+    });
+    if known { Ok(()) } else { Err(SettingsError::new("--site must be an http or https URL with a host and no query")) }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Instant;
 
 use super::call::{self, Called};
-use super::{Interrupt, Lane};
+use super::{Ahead, Interrupt, Lane};
 use crate::outbox::Event;
 use crate::outbox::gate::{self, AlonePass, Pass};
 use crate::outbox::log::{Body, Exception, LogRow};
@@ -68,17 +68,18 @@ impl Lane {
             self.conclude_exception(exception, verdict);
             return Ok(true);
         }
-        let Some((id, event)) = self.runnable_of_another_key(key, log) else { return Ok(false) };
+        let Some((row, event)) = self.runnable_of_another_key(key, log) else { return Ok(false) };
         let called = self.call(event, false)?;
         if matches!(called, Called::Unavailable { .. }) {
             return Ok(false);
         }
-        self.ahead.insert(id, called);
+        let dead_below = row.dead_below || event.key.as_deref().is_some_and(|key| self.progress.has_dead(key));
+        self.ahead.insert(row.id, Ahead { key: event.key.clone(), dead_below, called });
         Ok(true)
     }
 
     /// The first event of the log that may run now though those before it have not: none of its key is among them.
-    fn runnable_of_another_key<'r>(&self, key: Option<&str>, log: &'r [LogRow]) -> Option<(i64, &'r Event)> {
+    fn runnable_of_another_key<'r>(&self, key: Option<&str>, log: &'r [LogRow]) -> Option<(&'r LogRow, &'r Event)> {
         let mut before: HashSet<&str> = key.into_iter().collect();
         for row in log.iter().take(PROBE_DEPTH) {
             let row_key = row.key();
@@ -88,7 +89,7 @@ impl Lane {
             };
             match &row.body {
                 Body::Event(event) if free && !row.own_row && !self.ahead.contains_key(&row.id) => {
-                    return Some((row.id, event));
+                    return Some((row, event));
                 }
                 _ => before.extend(row_key),
             }

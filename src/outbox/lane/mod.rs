@@ -5,14 +5,18 @@
 
 mod attempt;
 mod call;
+mod exceptions;
 mod orphans;
 mod pass;
 mod progress;
 mod report;
+mod rows;
 mod status;
 mod take;
+mod tenure;
 #[cfg(test)]
 mod tests;
+mod writing;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -26,15 +30,14 @@ use self::progress::Progress;
 use self::report::Reporter;
 pub(super) use self::status::Board;
 pub use self::status::{LaneState, LaneStatus};
-use self::take::{Claim, Taken};
-use super::flush::{self, Flush, Pause};
+use super::flush::Pause;
 use super::gate::Entrance;
 use super::log::Matcher;
-use super::owner::{Liveness, OwnerLock, OwnerWatch};
+use super::owner::{OwnerLock, OwnerWatch};
 use super::policy::millis;
 use super::relay::RelayOptions;
-use super::{Handler, OnDeadLetter, StartAt, sql};
-use crate::storage::{Database, TransactError};
+use super::{Handler, OnDeadLetter, StartAt};
+use crate::storage::Database;
 
 /// While a flush is under way an idle lane looks again this soon.
 const FLIGHT_LOOK: Duration = Duration::from_millis(2);
@@ -77,6 +80,14 @@ enum Interrupt {
     Deadline,
 }
 
+/// An outcome that is known before the lane's position has come to its event.
+#[derive(Debug)]
+struct Ahead {
+    key: Option<String>,
+    dead_below: bool,
+    called: Called,
+}
+
 /// An outage as the lane remembers it.
 #[derive(Debug, Clone)]
 struct Outage {
@@ -107,7 +118,11 @@ pub(super) struct Lane {
     progress: Progress,
     reporter: Reporter,
     /// Outcomes of log events that ran ahead of the position, to tell an outage from one dead address.
-    ahead: HashMap<i64, Called>,
+    ahead: HashMap<i64, Ahead>,
+    /// What is unwritten must be durable before the next read.
+    settle_first: bool,
+    /// A flush saw that an operator wants the lane.
+    hold_asked: bool,
     outage: Option<Outage>,
     single_step_to: Option<i64>,
     begun: bool,
@@ -143,6 +158,8 @@ impl Lane {
             progress: Progress::default(),
             reporter: Reporter::default(),
             ahead: HashMap::new(),
+            settle_first: false,
+            hold_asked: false,
             outage: None,
             single_step_to: None,
             begun: false,
@@ -172,98 +189,6 @@ impl Lane {
         self.board.show(LaneState::Stopped);
     }
 
-    /// Takes our name off the lane if it stands there, for a lane of which nothing is in memory.
-    fn release(&mut self) -> Result<(), String> {
-        let (handler, owner) = (self.name.clone(), self.lock.id().to_owned());
-        self.database
-            .writer()
-            .submit_internal(false, move |tx| {
-                tx.prepare_cached(sql::GIVE_UP_LANE)?.execute((handler.as_str(), owner.as_str()))
-            })
-            .and_then(|pending| pending.wait())
-            .map_err(|error: TransactError<rusqlite::Error>| format!("letting the lane go failed: {error}"))?;
-        self.owned = false;
-        Ok(())
-    }
-
-    /// Takes the lane if it is free or its owner is dead.
-    fn acquire(&mut self) -> Result<bool, String> {
-        let name = self.name.clone();
-        let row = self
-            .database
-            .read(|connection| take::read_lane(connection, &name))
-            .map_err(|error| format!("reading the lane failed: {error}"))?;
-        let mut dead = None;
-        if let Some(row) = &row {
-            if row.held {
-                if row.owner.as_deref() == Some(self.lock.id()) {
-                    // Only what nobody owns can be worked on.
-                    self.release()?;
-                }
-                self.board.show(LaneState::Held);
-                return Ok(false);
-            }
-            if row.owner.as_deref() == Some(self.lock.id()) {
-                // A flush of ours was refused, or nobody knows how it ended: load the lane as it stands now.
-                return self.claim(None);
-            }
-            if let Some(owner) = &row.owner {
-                if self.watch.check(&self.path, owner, Instant::now()) == Liveness::Alive {
-                    self.board.show(LaneState::Standby { owner: owner.clone() });
-                    return Ok(false);
-                }
-                dead = Some(owner.clone());
-            }
-        }
-        self.claim(dead)
-    }
-
-    fn claim(&mut self, dead: Option<String>) -> Result<bool, String> {
-        let claim = Claim {
-            handler: self.name.clone(),
-            owner: self.lock.id().to_owned(),
-            event_types: self.matcher.filter().stored(),
-            on_dead_letter: self.on_dead_letter,
-            start_at: self.start_at,
-            dead: dead.clone(),
-            run_ahead: self.options.run_ahead,
-            max_crashes: self.options.policy.max_crashes,
-            now: self.now(),
-        };
-        self.owned = true;
-        let taken = self
-            .database
-            .writer()
-            .submit_internal(false, move |tx| take::take(tx, &claim))
-            .and_then(|pending| pending.wait())
-            .map_err(|error| format!("taking the lane failed: {error}"))?;
-        let Taken::Ours { cursor, single_step_to, dead_owner_is_done, condemned } = taken else {
-            self.owned = false;
-            return Ok(false);
-        };
-        if let Some(dead) = dead {
-            let end = single_step_to.unwrap_or(cursor);
-            log::warn!("lane handler={} takeover_from={dead} cursor={cursor} single_step_to={end}", self.name);
-            if dead_owner_is_done {
-                take::clean_up_after(&self.path, &dead);
-            }
-        }
-        if let Some(id) = condemned {
-            let park_keys = self.on_dead_letter == OnDeadLetter::ParkKey;
-            self.reporter.condemned(&self.database, (&self.name, park_keys), id, Instant::now());
-        }
-        self.progress = Progress::at(cursor);
-        self.ahead.clear();
-        self.outage = None;
-        self.single_step_to = single_step_to;
-        self.begun = false;
-        self.named = false;
-        self.orphans_after = Some(i64::MIN);
-        self.board.set_cursor(cursor);
-        self.board.show(LaneState::Running);
-        Ok(true)
-    }
-
     /// Delivers until the lane is lost, held or stopped.
     fn serve(&mut self) {
         loop {
@@ -289,123 +214,6 @@ impl Lane {
             }
         }
         self.give_up();
-    }
-
-    fn forget(&mut self) {
-        log::warn!("lane handler={} ownership=lost loading=anew", self.name);
-        self.progress = Progress::default();
-        self.ahead.clear();
-    }
-
-    /// Writes what is known and lets the lane go, so that a successor starts at once.
-    fn give_up(&mut self) {
-        self.ahead.clear();
-        loop {
-            let written = self.land(true).and_then(|()| self.depart(None, true)).and_then(|()| self.land(true));
-            match written {
-                Ok(()) => {
-                    self.owned = false;
-                    return;
-                }
-                Err(Interrupt::Database(reason)) => {
-                    self.board.show(LaneState::Waiting { reason: reason.clone() });
-                    if self.past_deadline() {
-                        log::error!("lane handler={} release=failed reason={reason:?}", self.name);
-                        return;
-                    }
-                    self.wait_for(self.options.poll);
-                }
-                Err(_) => return self.forget(),
-            }
-        }
-    }
-
-    /// Hands what is unwritten to the queue-writer. `running` names the event about to run alone.
-    fn depart(&mut self, running: Option<i64>, give_up: bool) -> Result<(), Interrupt> {
-        let mut flush = Flush {
-            handler: self.name.clone(),
-            owner: self.lock.id().to_owned(),
-            from: 0,
-            to: 0,
-            running,
-            changes: Vec::new(),
-            pause: None,
-            end_single_step: false,
-            park_keys: self.on_dead_letter == OnDeadLetter::ParkKey,
-            give_up,
-            now: self.now(),
-        };
-        self.progress.fill(&mut flush);
-        let flush = Arc::new(flush);
-        let task = Arc::clone(&flush);
-        match self.database.writer().submit_internal(false, move |tx| flush::apply(tx, &task)) {
-            Ok(answer) => {
-                self.named = running.is_some();
-                self.progress.depart(flush, answer);
-                Ok(())
-            }
-            Err(error) => {
-                self.progress.restore(&flush, Instant::now());
-                Err(Interrupt::Database(format!("flush not accepted: {error}")))
-            }
-        }
-    }
-
-    /// Takes in the answer of the flush under way, if there is one; `wait` says whether to wait for it.
-    fn land(&mut self, wait: bool) -> Result<(), Interrupt> {
-        let Some(progress::Flight { answer, flush, rows }) = self.progress.take_flight() else { return Ok(()) };
-        let answer = if wait {
-            answer.wait()
-        } else {
-            match answer.try_wait() {
-                Ok(answer) => answer,
-                Err(answer) => {
-                    self.progress.put_back_flight(progress::Flight { answer, flush, rows });
-                    return Ok(());
-                }
-            }
-        };
-        match answer {
-            Ok(true) => {
-                self.progress.landed(&flush);
-                self.board.set_cursor(self.progress.durable());
-                self.reporter.written(&self.database, &flush, Instant::now());
-                Ok(())
-            }
-            Ok(false) | Err(TransactError::OutcomeUnknown(_)) => Err(Interrupt::Lost),
-            Err(error) => {
-                self.progress.turned_back(&flush, rows, Instant::now());
-                Err(Interrupt::Database(format!("flush failed: {error}")))
-            }
-        }
-    }
-
-    /// Writes everything and waits until it is durable.
-    fn settle(&mut self, running: Option<i64>) -> Result<(), Interrupt> {
-        self.land(true)?;
-        if running.is_some() || self.named || self.progress.oldest().is_some() {
-            self.depart(running, false)?;
-            self.land(true)?;
-        }
-        Ok(())
-    }
-
-    /// Starts a flush when the oldest outcome is old enough or there are many.
-    fn flush_if_due(&mut self, now: Instant) -> Result<(), Interrupt> {
-        let Some(oldest) = self.progress.oldest() else { return self.land(false) };
-        if self.progress.unwritten() >= self.options.run_ahead {
-            // The writer does not keep up: what a kill would repeat, and what waits in memory, stays bounded.
-            return self.settle(None);
-        }
-        let due = now.saturating_duration_since(oldest) >= self.options.flush_after
-            || self.progress.unwritten() >= self.options.flush_events;
-        if due {
-            self.land(false)?;
-            if !self.progress.is_flying() {
-                self.depart(None, false)?;
-            }
-        }
-        Ok(())
     }
 
     /// Waits for something to do: a commit, a notice, a stop, the next flush or the poll interval.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
-use crate::outbox::flush::{Change, Flush, Pause};
+use crate::outbox::flush::{Change, Flush, Pause, Written};
 use crate::storage::Pending;
 
 /// Keys whose standing changed by outcomes that a database snapshot may not show yet.
@@ -13,19 +13,25 @@ struct Overlay {
     open: HashSet<String>,
     /// A dead letter of the key is about to appear.
     dead: HashSet<String>,
+    /// The key's open rows are all about to be closed.
+    healed: HashSet<String>,
+    /// Rows that were run.
+    ran: HashSet<i64>,
 }
 
 impl Overlay {
     fn absorb(&mut self, other: Self) {
         self.open.extend(other.open);
         self.dead.extend(other.dead);
+        self.healed.extend(other.healed);
+        self.ran.extend(other.ran);
     }
 }
 
 /// A flush on its way to the disk.
 #[derive(Debug)]
 pub(super) struct Flight {
-    pub(super) answer: Pending<bool, rusqlite::Error>,
+    pub(super) answer: Pending<Written, rusqlite::Error>,
     pub(super) flush: std::sync::Arc<Flush>,
     /// Log rows it moves the cursor over.
     pub(super) rows: usize,
@@ -72,6 +78,9 @@ impl Progress {
 
     /// Something to write besides the cursor.
     pub(super) fn record(&mut self, change: Change, now: Instant) {
+        if let Change::Ran { id, .. } = &change {
+            self.current.ran.insert(*id);
+        }
         self.changes.push(change);
         self.oldest.get_or_insert(now);
     }
@@ -91,17 +100,35 @@ impl Progress {
         self.current.open.insert(key.to_owned());
     }
 
+    /// Nothing of this key is open any more, though a snapshot may still show it.
+    pub(super) fn heal(&mut self, key: &str) {
+        self.current.healed.insert(key.to_owned());
+    }
+
     /// An event that goes well later supersedes a dead letter of this key.
     pub(super) fn mark_dead(&mut self, key: &str) {
         self.current.dead.insert(key.to_owned());
     }
 
     pub(super) fn is_blocked(&self, key: &str) -> bool {
-        [&self.current, &self.flying, &self.settled].iter().any(|overlay| overlay.open.contains(key))
+        self.overlays().iter().any(|overlay| overlay.open.contains(key))
     }
 
     pub(super) fn has_dead(&self, key: &str) -> bool {
-        [&self.current, &self.flying, &self.settled].iter().any(|overlay| overlay.dead.contains(key))
+        self.overlays().iter().any(|overlay| overlay.dead.contains(key))
+    }
+
+    pub(super) fn has_healed(&self, key: &str) -> bool {
+        self.overlays().iter().any(|overlay| overlay.healed.contains(key))
+    }
+
+    /// The row was run after the last snapshot that shows all there was at its time: what it shows of it is over.
+    pub(super) fn has_run(&self, id: i64) -> bool {
+        self.overlays().iter().any(|overlay| overlay.ran.contains(&id))
+    }
+
+    fn overlays(&self) -> [&Overlay; 3] {
+        [&self.current, &self.flying, &self.settled]
     }
 
     /// Log rows that a kill at this moment would repeat.
@@ -122,12 +149,6 @@ impl Progress {
         self.oldest.is_none() && self.flight.is_none()
     }
 
-    /// Whether outcomes of existing rows are not known to be written: those rows must not be read as due again.
-    pub(super) fn has_unwritten_rows(&self) -> bool {
-        let ran = |change: &Change| matches!(change, Change::Ran { .. });
-        self.changes.iter().any(ran) || self.flight.as_ref().is_some_and(|flight| flight.flush.changes.iter().any(ran))
-    }
-
     /// A new snapshot is about to be taken: it shows all that has been settled.
     pub(super) fn before_read(&mut self) {
         self.settled = Overlay::default();
@@ -142,7 +163,7 @@ impl Progress {
         flush.end_single_step = std::mem::take(&mut self.end_single_step);
     }
 
-    pub(super) fn depart(&mut self, flush: std::sync::Arc<Flush>, answer: Pending<bool, rusqlite::Error>) {
+    pub(super) fn depart(&mut self, flush: std::sync::Arc<Flush>, answer: Pending<Written, rusqlite::Error>) {
         self.flying = std::mem::take(&mut self.current);
         self.flight = Some(Flight { answer, flush, rows: std::mem::take(&mut self.rows) });
         self.oldest = None;

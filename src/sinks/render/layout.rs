@@ -14,6 +14,8 @@ pub(super) struct Frame<'a> {
     pub title: &'a str,
     /// Plain text for search engines; may be empty.
     pub description: &'a str,
+    /// Its one address, as an encoded path; empty for a page that is no page of its own.
+    pub path: &'a str,
     /// What the search box holds.
     pub query: &'a str,
     /// Whether search engines shall leave it out.
@@ -34,6 +36,10 @@ pub(super) fn document(site: &SiteInfo, frame: &Frame<'_>) -> String {
         text => format!("<meta name=\"description\" content=\"{}\">\n", escape(text)),
     };
     let robots = if frame.unlisted { "<meta name=\"robots\" content=\"noindex\">\n" } else { "" };
+    let canonical = match (site.base().as_str(), frame.path) {
+        ("", _) | (_, "") => String::new(),
+        (base, path) => format!("<link rel=\"canonical\" href=\"{base}{}\">\n", escape(path)),
+    };
     let tagline = match site.tagline.as_str() {
         "" => String::new(),
         text => format!("<p class=\"tagline\">{}</p>\n", escape(text)),
@@ -47,7 +53,8 @@ pub(super) fn document(site: &SiteInfo, frame: &Frame<'_>) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <title>{title}</title>\n\
-         {description}{robots}\
+         {description}{robots}{canonical}\
+         <link rel=\"alternate\" type=\"application/atom+xml\" title=\"{name}\" href=\"/feed.xml\">\n\
          <link rel=\"stylesheet\" href=\"{sheet}\">\n\
          </head>\n\
          <body>\n\
@@ -61,7 +68,7 @@ pub(super) fn document(site: &SiteInfo, frame: &Frame<'_>) -> String {
          </form>\n\
          </header>\n\
          <main id=\"main\">\n{main}</main>\n\
-         <footer class=\"site-footer\"><p>{name} · served by vayu-articles</p></footer>\n\
+         <footer class=\"site-footer\"><p>{name} · <a href=\"/feed.xml\">Feed</a> · served by vayu-articles</p></footer>\n\
          </body>\n\
          </html>\n"
     )

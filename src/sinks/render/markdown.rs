@@ -36,13 +36,20 @@ pub struct Rendered {
 pub fn markdown(title: &str, text: &str) -> Rendered {
     let mut events = tame::events(parser(text));
     drop_title(&mut events, title);
-    let description = description(&events);
+    let description = description(&events, DESCRIPTION_CHARS);
     name_headings(&mut events);
     let events = tame::interrupted(events);
     let mut html = String::with_capacity(text.len() + text.len() / 2);
     html::push_html(&mut html, events.into_iter());
     let html = SANITISER.clean(&classes_for_alignment(html)).to_string();
     Rendered { html, description }
+}
+
+/// The beginning of a text as plain text, up to `chars` characters: paragraphs without headings and code.
+pub fn excerpt(title: &str, text: &str, chars: usize) -> String {
+    let mut events = tame::events(parser(text));
+    drop_title(&mut events, title);
+    description(&events, chars)
 }
 
 /// The one way in which articles are read as Markdown.
@@ -130,7 +137,7 @@ fn text_of(events: &[Event<'_>]) -> String {
 }
 
 /// The first paragraphs, without headings and code.
-fn description(events: &[Event<'_>]) -> String {
+fn description(events: &[Event<'_>], most: usize) -> String {
     let mut text = String::new();
     let mut chars = 0;
     let mut inside = false;
@@ -148,15 +155,15 @@ fn description(events: &[Event<'_>]) -> String {
             }
             _ => {}
         }
-        if chars > DESCRIPTION_CHARS {
+        if chars > most {
             break;
         }
     }
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if text.chars().count() <= DESCRIPTION_CHARS {
+    if text.chars().count() <= most {
         return text;
     }
-    let cut: String = text.chars().take(DESCRIPTION_CHARS - 1).collect();
+    let cut: String = text.chars().take(most.saturating_sub(1)).collect();
     let whole_words = cut.rsplit_once(' ').map_or(cut.as_str(), |(words, _)| words);
     format!("{whole_words}…")
 }

@@ -5,12 +5,14 @@
 //! The same input gives the same bytes, so a page can be cached by its article's version.
 
 mod date;
+mod feed;
 mod layout;
 mod markdown;
 mod pages;
 mod tame;
 
-pub use markdown::{Rendered, markdown};
+pub use feed::{FeedEntry, sitemap, sitemap_index};
+pub use markdown::{Rendered, excerpt, markdown};
 pub(in crate::sinks) use markdown::{parser, same_title};
 pub use pages::{Renderer, SiteInfo};
 

@@ -2,16 +2,19 @@
 
 use std::fmt::Write as _;
 
+use super::feed::{FeedEntry, atom};
 use super::layout::{Frame, document, short_hash};
-use super::{SITE_CSS, date, markdown};
+use super::{SITE_CSS, date, excerpt, markdown};
 use crate::article::{Article, ArticleSummary, Page, TagCount, tag_key};
 use crate::sinks::html::{encode_segment, escape};
 use crate::sinks::search::SearchPage;
 
 /// To be raised when a page's shape changes: pages cached by an older build are then left behind.
-const REVISION: &str = "1";
+const REVISION: &str = "2";
 /// Tags shown on the index.
 const TAGS_MAX: usize = 30;
+/// Characters of a text shown in a list, at most.
+const EXCERPT_CHARS: usize = 240;
 
 /// What the pages say of the site itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,11 +26,21 @@ pub struct SiteInfo {
     pub tagline: String,
     /// Language of the texts as in HTML's `lang` (default `en`).
     pub lang: String,
+    /// Where readers reach the site, such as `https://example.org`; empty (the default) if that is not known. Then
+    /// pages name no address of their own, and the feed's links are relative.
+    pub base_url: String,
 }
 
 impl Default for SiteInfo {
     fn default() -> Self {
-        Self { name: "Articles".to_owned(), tagline: String::new(), lang: "en".to_owned() }
+        Self { name: "Articles".to_owned(), tagline: String::new(), lang: "en".to_owned(), base_url: String::new() }
+    }
+}
+
+impl SiteInfo {
+    /// The site's address in HTML and XML, without a slash at its end.
+    pub(super) fn base(&self) -> String {
+        escape(self.base_url.trim_end_matches('/'))
     }
 }
 
@@ -43,10 +56,15 @@ impl Renderer {
         Self { site }
     }
 
+    /// What it says of the site.
+    pub fn site(&self) -> &SiteInfo {
+        &self.site
+    }
+
     /// A short name of everything besides the articles that decides how a page looks: pages made under another one are out of date.
     pub fn fingerprint(&self) -> String {
-        let SiteInfo { name, tagline, lang } = &self.site;
-        short_hash(&[REVISION, env!("CARGO_PKG_VERSION"), SITE_CSS, name, tagline, lang])
+        let SiteInfo { name, tagline, lang, base_url } = &self.site;
+        short_hash(&[REVISION, env!("CARGO_PKG_VERSION"), SITE_CSS, name, tagline, lang, base_url])
     }
 
     /// The page of one article.
@@ -66,13 +84,14 @@ impl Renderer {
         main.push_str("</p>\n");
         main.push_str(&tag_list(article.tags.iter().map(String::as_str)));
         let _ = write!(main, "</header>\n<div class=\"text\">\n{}</div>\n</article>\n", rendered.html);
-        self.page(&article.title, &rendered.description, &main)
+        self.page(&article.title, &rendered.description, &format!("/articles/{}", encode_segment(&article.slug)), &main)
     }
 
-    /// The list of all articles, with the site's tags.
-    pub fn index(&self, page: &Page<ArticleSummary>, tags: &[TagCount]) -> String {
+    /// The list of all articles, with the site's tags. `openings` are the beginnings of the articles' texts, in the order
+    /// of the page; where there is none, the list shows the title alone.
+    pub fn index(&self, page: &Page<ArticleSummary>, openings: &[String], tags: &[TagCount]) -> String {
         let mut main = String::from("<h1 class=\"hidden\">Articles</h1>\n");
-        main.push_str(&listing(page, "/"));
+        main.push_str(&listing(page, openings, "/"));
         if !tags.is_empty() {
             main.push_str("<nav class=\"all-tags\" aria-label=\"Tags\">\n<h2>Tags</h2>\n<ul class=\"tags\">\n");
             let mut shown: Vec<&TagCount> = tags.iter().collect();
@@ -83,16 +102,21 @@ impl Renderer {
             }
             main.push_str("</ul>\n</nav>\n");
         }
-        self.page(&numbered("", page.page), &self.site.tagline, &main)
+        self.page(&numbered("", page.page), &self.site.tagline, &at_page("/", page.page), &main)
     }
 
-    /// The list of the articles with one tag, which is written as `label`.
-    pub fn tag(&self, label: &str, page: &Page<ArticleSummary>) -> String {
+    /// The list of the articles with one tag, which is written as `label`; `openings` as for the [index](Self::index).
+    pub fn tag(&self, label: &str, page: &Page<ArticleSummary>, openings: &[String]) -> String {
         let (heading, base) = (escape(label), format!("/tags/{}", encode_segment(&tag_key(label))));
         let articles = if page.total == 1 { "article" } else { "articles" };
         let mut main = format!("<h1>{heading}</h1>\n<p class=\"meta\">{} {articles}</p>\n", page.total);
-        main.push_str(&listing(page, &base));
-        self.page(&numbered(label, page.page), "", &main)
+        main.push_str(&listing(page, openings, &base));
+        self.page(&numbered(label, page.page), "", &at_page(&base, page.page), &main)
+    }
+
+    /// The Atom feed with these articles, to be served at `/feed.xml`.
+    pub fn feed(&self, entries: &[FeedEntry<'_>]) -> String {
+        atom(&self.site, entries)
     }
 
     /// What a search found; `None` when nothing was searched for.
@@ -121,12 +145,12 @@ impl Renderer {
         self.special(heading, "", &main)
     }
 
-    fn page(&self, title: &str, description: &str, main: &str) -> String {
-        document(&self.site, &Frame { title, description, query: "", unlisted: false, main })
+    fn page(&self, title: &str, description: &str, path: &str, main: &str) -> String {
+        document(&self.site, &Frame { title, description, path, query: "", unlisted: false, main })
     }
 
     fn special(&self, title: &str, query: &str, main: &str) -> String {
-        document(&self.site, &Frame { title, description: "", query, unlisted: true, main })
+        document(&self.site, &Frame { title, description: "", path: "", query, unlisted: true, main })
     }
 }
 
@@ -138,26 +162,33 @@ fn numbered(title: &str, page: u32) -> String {
     }
 }
 
-fn listing(page: &Page<ArticleSummary>, base: &str) -> String {
+/// The address of one page of a list.
+fn at_page(base: &str, page: u32) -> String {
+    if page == 1 { base.to_owned() } else { format!("{base}?page={page}") }
+}
+
+fn listing(page: &Page<ArticleSummary>, openings: &[String], base: &str) -> String {
     if page.items.is_empty() {
         return "<p class=\"empty\">Nothing here yet.</p>\n".to_owned();
     }
     let mut out = String::from("<ol class=\"listing\">\n");
-    for item in &page.items {
+    let openings = openings.iter().map(String::as_str).chain(std::iter::repeat(""));
+    for (item, opening) in page.items.iter().zip(openings) {
         let (url, title) = (encode_segment(&item.slug), escape(&item.title));
         let _ = write!(
             out,
             "<li>\n<h2><a href=\"/articles/{url}\">{title}</a></h2>\n<p class=\"meta\">{}</p>\n",
             date::element(item.created_at)
         );
+        let excerpt = excerpt(&item.title, opening, EXCERPT_CHARS);
+        if !excerpt.is_empty() {
+            let _ = writeln!(out, "<p class=\"snippet\">{}</p>", escape(&excerpt));
+        }
         out.push_str(&tag_list(item.tags.iter().map(String::as_str)));
         out.push_str("</li>\n");
     }
     out.push_str("</ol>\n");
-    out.push_str(&pager(page.page, page.limit, page.total, ["← Newer", "Older →"], |number| match number {
-        1 => base.to_owned(),
-        number => format!("{base}?page={number}"),
-    }));
+    out.push_str(&pager(page.page, page.limit, page.total, ["← Newer", "Older →"], |number| at_page(base, number)));
     out
 }
 

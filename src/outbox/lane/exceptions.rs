@@ -1,0 +1,118 @@
+//! Running exceptions: what is due, and what waited behind it.
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use super::call::Called;
+use super::pass::EXCEPTIONS_PER_PASS;
+use super::{Interrupt, Lane};
+use crate::outbox::dispatch::OnDeadLetter;
+use crate::outbox::flush::{Change, Verdict};
+use crate::outbox::log::{self, Body, Exception, LogRow};
+use crate::outbox::sql;
+
+impl Lane {
+    /// Runs what is due; `false` when the lane paused.
+    pub(super) fn run_exceptions(&mut self, due: Vec<Exception>, log: &[LogRow]) -> Result<bool, Interrupt> {
+        let mut finished = HashSet::new();
+        for (index, exception) in due.iter().enumerate() {
+            if !finished.insert(exception.id) {
+                continue;
+            }
+            let rest = &due[index + 1..];
+            let Some(verdict) = self.run_exception(exception, rest, log, &mut finished)? else { return Ok(false) };
+            let done = matches!(verdict, Verdict::Done);
+            self.conclude_exception(exception, verdict);
+            self.flush_if_due(Instant::now())?;
+            if let (true, Some(key)) = (done, &exception.key)
+                && !self.run_waiting(key, exception.id, rest, log, &mut finished)?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The key's head went well: go on through what waited behind it, in order. `false` when the lane paused.
+    pub(super) fn run_waiting(
+        &mut self,
+        key: &str,
+        after: i64,
+        due: &[Exception],
+        log: &[LogRow],
+        finished: &mut HashSet<i64>,
+    ) -> Result<bool, Interrupt> {
+        let (name, bytes) = (self.name.as_str(), self.options.batch_bytes);
+        let waiting = self
+            .database
+            .read(|connection| {
+                let parameters = (name, key, after, EXCEPTIONS_PER_PASS);
+                log::read_exceptions(connection, sql::READ_WAITING, parameters, bytes)
+            })
+            .map_err(|error| Interrupt::Database(format!("reading failed: {error}")))?;
+        for exception in &waiting {
+            if self.progress.has_run(exception.id) {
+                if self.progress.is_blocked(key) {
+                    return Ok(true);
+                }
+                continue;
+            }
+            if exception.began.state != "waiting" || !finished.insert(exception.id) {
+                return Ok(true);
+            }
+            let Some(verdict) = self.run_exception(exception, due, log, finished)? else { return Ok(false) };
+            let done = matches!(verdict, Verdict::Done);
+            self.conclude_exception(exception, verdict);
+            self.flush_if_due(Instant::now())?;
+            if !done {
+                return Ok(true);
+            }
+        }
+        if waiting.len() < EXCEPTIONS_PER_PASS as usize {
+            self.progress.heal(key);
+        }
+        Ok(true)
+    }
+
+    /// `None` when the lane paused.
+    pub(super) fn run_exception(
+        &mut self,
+        exception: &Exception,
+        due: &[Exception],
+        log: &[LogRow],
+        finished: &mut HashSet<i64>,
+    ) -> Result<Option<Verdict>, Interrupt> {
+        if exception.superseded {
+            let reason = "a later event of its key is done; replay it with force if it must run".to_owned();
+            let attempts = exception.attempts;
+            return Ok(Some(Verdict::Final { attempts, what: "superseded", reason }));
+        }
+        let called = match &exception.body {
+            Body::Event(event) => {
+                let alone = exception.crashes > 0;
+                match self.attempt(event, alone, due, log, finished)? {
+                    Some(called) => called,
+                    None => return Ok(None),
+                }
+            }
+            Body::Bad(undecodable) => Called::Undecodable { reason: undecodable.reason.clone() },
+            Body::Missing | Body::Skip => {
+                return Ok(Some(Verdict::Discarded { reason: "event_missing".to_owned() }));
+            }
+        };
+        Ok(Some(self.verdict(called, exception.attempts)))
+    }
+
+    pub(super) fn conclude_exception(&mut self, exception: &Exception, verdict: Verdict) {
+        if let Some(key) = &exception.key {
+            match verdict {
+                Verdict::Done | Verdict::Discarded { .. } => {}
+                Verdict::Final { .. } if self.on_dead_letter == OnDeadLetter::Continue => self.progress.mark_dead(key),
+                _ => self.progress.block(key),
+            }
+        }
+        let change =
+            Change::Ran { id: exception.id, key: exception.key.clone(), began: exception.began.clone(), verdict };
+        self.progress.record(change, Instant::now());
+    }
+}

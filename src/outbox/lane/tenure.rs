@@ -1,0 +1,135 @@
+//! How a lane comes into a relay's hands, and how it leaves them.
+
+use std::time::Instant;
+
+use super::progress::Progress;
+use super::take::{self, Claim, Taken};
+use super::{Interrupt, Lane, LaneState};
+use crate::outbox::owner::Liveness;
+use crate::outbox::{OnDeadLetter, sql};
+use crate::storage::TransactError;
+
+impl Lane {
+    /// Takes our name off the lane if it stands there, for a lane of which nothing is in memory.
+    pub(super) fn release(&mut self) -> Result<(), String> {
+        let (handler, owner) = (self.name.clone(), self.lock.id().to_owned());
+        self.database
+            .writer()
+            .submit_internal(false, move |tx| {
+                tx.prepare_cached(sql::GIVE_UP_LANE)?.execute((handler.as_str(), owner.as_str()))
+            })
+            .and_then(|pending| pending.wait())
+            .map_err(|error: TransactError<rusqlite::Error>| format!("letting the lane go failed: {error}"))?;
+        self.owned = false;
+        Ok(())
+    }
+
+    /// Takes the lane if it is free or its owner is dead.
+    pub(super) fn acquire(&mut self) -> Result<bool, String> {
+        let name = self.name.clone();
+        let row = self
+            .database
+            .read(|connection| take::read_lane(connection, &name))
+            .map_err(|error| format!("reading the lane failed: {error}"))?;
+        let mut dead = None;
+        if let Some(row) = &row {
+            if row.held {
+                if row.owner.as_deref() == Some(self.lock.id()) {
+                    // Only what nobody owns can be worked on.
+                    self.release()?;
+                }
+                self.board.show(LaneState::Held);
+                return Ok(false);
+            }
+            if row.owner.as_deref() == Some(self.lock.id()) {
+                // A flush of ours was refused, or nobody knows how it ended: load the lane as it stands now.
+                return self.claim(None);
+            }
+            if let Some(owner) = &row.owner {
+                if self.watch.check(&self.path, owner, Instant::now()) == Liveness::Alive {
+                    self.board.show(LaneState::Standby { owner: owner.clone() });
+                    return Ok(false);
+                }
+                dead = Some(owner.clone());
+            }
+        }
+        self.claim(dead)
+    }
+
+    pub(super) fn claim(&mut self, dead: Option<String>) -> Result<bool, String> {
+        let claim = Claim {
+            handler: self.name.clone(),
+            owner: self.lock.id().to_owned(),
+            event_types: self.matcher.filter().stored(),
+            on_dead_letter: self.on_dead_letter,
+            start_at: self.start_at,
+            dead: dead.clone(),
+            run_ahead: self.options.run_ahead,
+            max_crashes: self.options.policy.max_crashes,
+            now: self.now(),
+        };
+        self.owned = true;
+        let taken = self
+            .database
+            .writer()
+            .submit_internal(false, move |tx| take::take(tx, &claim))
+            .and_then(|pending| pending.wait())
+            .map_err(|error| format!("taking the lane failed: {error}"))?;
+        let Taken::Ours { cursor, single_step_to, dead_owner_is_done, condemned } = taken else {
+            self.owned = false;
+            return Ok(false);
+        };
+        if let Some(dead) = dead {
+            let end = single_step_to.unwrap_or(cursor);
+            log::warn!("lane handler={} takeover_from={dead} cursor={cursor} single_step_to={end}", self.name);
+            if dead_owner_is_done {
+                take::clean_up_after(&self.path, &dead);
+            }
+        }
+        if let Some(id) = condemned {
+            let park_keys = self.on_dead_letter == OnDeadLetter::ParkKey;
+            self.reporter.condemned(&self.database, (&self.name, park_keys), id, Instant::now());
+        }
+        self.progress = Progress::at(cursor);
+        self.ahead.clear();
+        self.settle_first = false;
+        self.hold_asked = false;
+        self.outage = None;
+        self.single_step_to = single_step_to;
+        self.begun = false;
+        self.named = false;
+        self.orphans_after = Some(i64::MIN);
+        self.board.set_cursor(cursor);
+        self.board.show(LaneState::Running);
+        Ok(true)
+    }
+
+    pub(super) fn forget(&mut self) {
+        log::warn!("lane handler={} ownership=lost loading=anew", self.name);
+        self.progress = Progress::default();
+        self.ahead.clear();
+    }
+
+    /// Writes what is known and lets the lane go, so that a successor starts at once.
+    pub(super) fn give_up(&mut self) {
+        self.record_ahead();
+        loop {
+            let written = self.land(true).and_then(|()| self.depart(None, true)).and_then(|()| self.land(true));
+            match written {
+                Ok(()) => {
+                    self.owned = false;
+                    return;
+                }
+                Err(Interrupt::Database(reason)) => {
+                    self.board.show(LaneState::Waiting { reason: reason.clone() });
+                    if self.past_deadline() {
+                        log::error!("lane handler={} release=failed reason={reason:?}", self.name);
+                        return;
+                    }
+                    self.wait_for(self.options.poll);
+                }
+                Err(_) => return self.forget(),
+            }
+        }
+    }
+}

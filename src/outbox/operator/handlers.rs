@@ -1,0 +1,126 @@
+//! Rename and retire: what becomes of a handler that the program knows by another name, or no more.
+
+use rusqlite::Transaction;
+
+use super::Operator;
+use super::error::{LaneError, LaneResult};
+use super::exception::ExceptionState;
+use super::hold::{HeldLane, Standing};
+use crate::outbox::relay::is_name;
+use crate::outbox::{history, sql};
+use crate::storage::{Database, TransactError};
+
+/// Rows that one transaction discards.
+const BATCH: i64 = 1_000;
+
+impl HeldLane {
+    /// Gives the lane and all its exceptions another name, in one transaction. A running program that has the handler
+    /// under the old name delivers nothing more for it until it is started anew; stop it first.
+    ///
+    /// # Errors
+    /// A [`LaneError`]; nothing was changed then.
+    pub fn rename(&mut self, new_name: &str) -> LaneResult<()> {
+        if !is_name(new_name) {
+            return Err(TransactError::Task(LaneError::InvalidName(new_name.to_owned())));
+        }
+        let (proof, new) = (self.proof(), new_name.to_owned());
+        self.database.writer().transact(move |tx| {
+            proof.check(tx)?;
+            if new == proof.handler {
+                return Ok(());
+            }
+            if Standing::read(tx, &new)?.is_some() || has_rows(tx, &new)? {
+                return Err(LaneError::NameTaken(new.clone()));
+            }
+            for state in ExceptionState::ALL {
+                tx.prepare_cached(sql::RENAME_ROWS)?.execute((state.stored(), &proof.handler, &new))?;
+            }
+            tx.prepare_cached(sql::RENAME_LANE)?.execute((&proof.handler, &new))?;
+            Ok(())
+        })?;
+        self.handler = new_name.to_owned();
+        Ok(())
+    }
+
+    /// Removes the lane for good, so that the log keeps nothing for it any more. What is open or dead of it is
+    /// discarded with `reason`; returns how many. A program that has the handler makes a new lane when it starts.
+    ///
+    /// # Errors
+    /// A [`LaneError`]; the lane is still there then, some of its exceptions may be discarded.
+    pub fn retire(&self, reason: &str) -> LaneResult<u64> {
+        let proof = self.proof();
+        let handler = self.handler.clone();
+        discard_all(&self.database, &handler, reason, move |tx, left| {
+            proof.check(tx)?;
+            if !left {
+                tx.prepare_cached(sql::DELETE_LANE)?.execute([&proof.handler])?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Operator {
+    /// Discards what is open or dead of a handler that has no lane (any more); returns how many.
+    ///
+    /// # Errors
+    /// [`LaneError::HasLane`] if it has one; hold and [retire](HeldLane::retire) it.
+    pub fn discard_without_lane(&self, handler: &str, reason: &str) -> LaneResult<u64> {
+        let name = handler.to_owned();
+        discard_all(&self.database, handler, reason, move |tx, _| match Standing::read(tx, &name)? {
+            Some(_) => Err(LaneError::HasLane),
+            None => Ok(()),
+        })
+    }
+}
+
+fn has_rows(tx: &Transaction<'_>, handler: &str) -> rusqlite::Result<bool> {
+    for state in ExceptionState::ALL {
+        let mut statement = tx.prepare_cached(sql::ROWS_IN_STATE)?;
+        if statement.exists((state.stored(), handler, 1))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Batch after batch; `settle` judges each transaction and is told whether more is left.
+fn discard_all(
+    database: &Database,
+    handler: &str,
+    reason: &str,
+    settle: impl Fn(&Transaction<'_>, bool) -> Result<(), LaneError> + Clone + Send + 'static,
+) -> LaneResult<u64> {
+    let mut total = 0;
+    loop {
+        let (handler, reason, settle) = (handler.to_owned(), reason.to_owned(), settle.clone());
+        let now = database.clock().now_ms();
+        let (discarded, left) = database.writer().transact(move |tx| {
+            let discarded = discard_batch(tx, &handler, &reason, now)?;
+            let left = discarded == BATCH.unsigned_abs();
+            settle(tx, left)?;
+            Ok((discarded, left))
+        })?;
+        total += discarded;
+        if !left {
+            return Ok(total);
+        }
+    }
+}
+
+fn discard_batch(tx: &Transaction<'_>, handler: &str, reason: &str, now: i64) -> rusqlite::Result<u64> {
+    let mut rows: Vec<(i64, String)> = Vec::new();
+    for state in ExceptionState::UNDONE {
+        let room = BATCH - rows.len() as i64;
+        let found = tx
+            .prepare_cached(sql::ROWS_IN_STATE)?
+            .query_map((state.stored(), handler, room), |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect::<rusqlite::Result<Vec<_>>>()?;
+        rows.extend(found);
+    }
+    for (id, history) in &rows {
+        let history = history::append(history, now, "retire", reason);
+        tx.prepare_cached(sql::DISCARD_ROW)?.execute((id, handler, history::shorten(reason), history, now))?;
+    }
+    Ok(rows.len() as u64)
+}
