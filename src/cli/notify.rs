@@ -18,8 +18,8 @@ pub(super) struct Notifier {
 }
 
 impl Notifier {
-    /// Says that everything has started and, where a watchdog is asked for, goes on saying so while the manager answers
-    /// and no service has failed.
+    /// Says that everything has started and, where a watchdog is asked for, goes on saying so while the manager
+    /// answers. A service that fails ends the program by itself.
     pub(super) fn ready(handle: Handle, address: &str) -> Self {
         tell(&[NotifyState::Ready, NotifyState::Status(&format!("serves {address}"))]);
         let Some(limit) = sd_notify::watchdog_enabled() else { return Self::default() };
