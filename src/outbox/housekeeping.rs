@@ -58,45 +58,15 @@ pub(super) fn run(house: &Housekeeping) {
                 resume_after = if passes.is_multiple_of(PASSES_PER_SWEEP) { 0 } else { pruned.resume_after };
                 if pruned.events > 0 {
                     log::info!("relay retention removed={} up_to={}", pruned.events, pruned.resume_after);
-                    vacuum(house, retention, &keep_and_go_on);
+                }
+                // Also after a pass that removed nothing: an earlier one may have been stopped half-way.
+                if let Err(error) = retention::reclaim(&house.database, retention, keep_and_go_on) {
+                    log::warn!("relay vacuum=failed error={error}");
                 }
             }
             Err(error) => log::warn!("relay retention=failed error={error}"),
         }
     }
-}
-
-/// Gives free pages back, some at a time, in a file with incremental vacuum; elsewhere there is nothing to do.
-fn vacuum(house: &Housekeeping, retention: &Retention, stopping: &dyn Fn() -> bool) {
-    /// One pass ends after this many steps; the next one goes on.
-    const MAX_STEPS: u32 = 1_000;
-    let pages = retention.vacuum_pages;
-    for _ in 0..MAX_STEPS {
-        if stopping() || !has_free_pages(&house.database) {
-            return;
-        }
-        let step = house
-            .database
-            .writer()
-            .submit_internal(false, move |tx| tx.execute_batch(&format!("PRAGMA incremental_vacuum({pages})")));
-        if let Err(error) = step.and_then(|pending| pending.wait()) {
-            log::warn!("relay vacuum=failed error={error}");
-            return;
-        }
-    }
-}
-
-fn has_free_pages(database: &Database) -> bool {
-    const INCREMENTAL: i64 = 2;
-    let pragma = |connection: &rusqlite::Connection, name: &str| {
-        connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0))
-    };
-    let found = database.read(|connection| {
-        Ok::<_, rusqlite::Error>(
-            pragma(connection, "auto_vacuum")? == INCREMENTAL && pragma(connection, "freelist_count")? > 0,
-        )
-    });
-    found.unwrap_or(false)
 }
 
 /// A lane that nobody runs any more keeps every event since: said once, when a relay starts without its handler.

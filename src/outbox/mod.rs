@@ -57,6 +57,7 @@ mod handler_fn;
 mod history;
 mod housekeeping;
 mod lane;
+mod ledger;
 mod log;
 mod operator;
 mod owner;
@@ -72,6 +73,10 @@ pub use event::{Event, InsertError, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, NewEvent,
 pub use handler_fn::HandlerFn;
 pub use history::HistoryEntry;
 pub use lane::{LaneState, LaneStatus};
+pub use ledger::{
+    COMPONENT as LEDGER_COMPONENT, Ledger, LedgerActError, LedgerEntry, LedgerError, LedgerOptions, LedgerOutcome,
+    LedgerQuery, LedgerSetupError, LedgerState,
+};
 pub use operator::{
     DiscardError, EditError, EventStory, ExceptionCounts, ExceptionCursor, ExceptionInfo, ExceptionPage,
     ExceptionState, Filter, HeldLane, HoldError, LaneError, LaneInfo, MAX_PAGE, MAX_REPLAYS, Operator, OutboxStats,
@@ -80,7 +85,7 @@ pub use operator::{
 pub use owner::OwnerState;
 pub use policy::Policy;
 pub use relay::{Relay, RelayBuilder, RelayError, RelayOptions, StopTimeout};
-pub use retention::{Pruned, Retention, prune};
+pub use retention::{Pruned, Retention, prune, reclaim};
 
 use crate::storage::Component;
 

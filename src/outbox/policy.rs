@@ -59,6 +59,16 @@ fn doubled(base: Duration, times: u32, max: Duration) -> Duration {
     base.saturating_mul(factor).min(max)
 }
 
+/// The sum of the first `count` delays that [`doubled`] gives.
+pub(super) fn doubled_sum(base: Duration, count: u32, max: Duration) -> Duration {
+    /// From here on the factor, and so the delay, does not grow any more.
+    const GROWS_FOR: u32 = 32;
+    let growing: Duration =
+        (0..count.min(GROWS_FOR)).fold(Duration::ZERO, |sum, times| sum.saturating_add(doubled(base, times, max)));
+    let rest = count.saturating_sub(GROWS_FOR);
+    growing.saturating_add(doubled(base, GROWS_FOR, max).saturating_mul(rest))
+}
+
 /// Whole milliseconds, saturating.
 pub(super) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)

@@ -78,6 +78,54 @@ pub fn prune(
     Ok(pruned)
 }
 
+/// Gives free pages back to the file system, [`Retention::vacuum_pages`] in one task of the queue-writer, until there are none
+/// left; returns how many. Does nothing in a file without `auto_vacuum=INCREMENTAL`. `stop` is asked between two tasks.
+///
+/// # Errors
+/// As the database reports them; what was given back stays so.
+pub fn reclaim(
+    database: &Database,
+    retention: &Retention,
+    stop: impl Fn() -> bool,
+) -> Result<u64, TransactError<rusqlite::Error>> {
+    /// One call ends after this many steps.
+    const MAX_STEPS: u32 = 100_000;
+    let pages = retention.vacuum_pages.max(1);
+    let mut given_back = 0;
+    for _ in 0..MAX_STEPS {
+        let free = free_pages(database);
+        if free == 0 || stop() {
+            break;
+        }
+        database.writer().submit_internal(false, move |tx| vacuum_step(tx, pages))?.wait()?;
+        let gone = free.saturating_sub(free_pages(database));
+        given_back += gone;
+        if gone == 0 {
+            // Others use pages faster than they are given back.
+            break;
+        }
+    }
+    Ok(given_back)
+}
+
+fn vacuum_step(tx: &Transaction<'_>, pages: u32) -> rusqlite::Result<()> {
+    // Each step of the statement gives back one page, so it has to be run to its end.
+    let mut statement = tx.prepare(&format!("PRAGMA incremental_vacuum({pages})"))?;
+    let mut rows = statement.query([])?;
+    while rows.next()?.is_some() {}
+    Ok(())
+}
+
+/// Free pages that a vacuum would give back.
+fn free_pages(database: &Database) -> u64 {
+    const INCREMENTAL: i64 = 2;
+    let found = database.read(|connection| {
+        let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+        Ok::<_, rusqlite::Error>(if pragma("auto_vacuum")? == INCREMENTAL { pragma("freelist_count")? } else { 0 })
+    });
+    u64::try_from(found.unwrap_or(0)).unwrap_or(0)
+}
+
 /// Which rows are old enough.
 #[derive(Debug, Clone, Copy)]
 struct Age {

@@ -70,7 +70,7 @@ impl Writer {
             settings,
             caps: Caps { rows: options.group_rows, bytes: options.group_bytes },
             busy_deadline: options.busy_deadline,
-            checkpoints: Checkpoints::new(options.wal_limit),
+            checkpoints: Checkpoints::new(options),
             health: Health::default(),
             inbox: Inbox { shared, messages },
             _alive: alive,
@@ -88,7 +88,8 @@ impl Writer {
             }
             if let Some(writable) = &self.connection {
                 let pages = self.inbox.shared.counters.wal_pages.load(Relaxed);
-                self.checkpoints.after_commit(&writable.connection, pages);
+                let shared = &self.inbox.shared;
+                self.checkpoints.after_commit(&writable.connection, pages, || shared.phase() != RUNNING);
             }
         }
     }

@@ -1,0 +1,6 @@
+//! The inbox ledger: each handler once per event, whatever the broker, the clock and the processes do.
+
+mod claims;
+mod crash;
+mod harness;
+mod outcomes;
