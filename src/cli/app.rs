@@ -82,7 +82,7 @@ impl App {
             database,
             articles,
             search,
-            renderer: Renderer::default(),
+            renderer: Renderer::new(settings.site_info()),
             cache: dir.cache(),
             cache_options: settings.cache(),
         }
