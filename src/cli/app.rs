@@ -17,7 +17,7 @@ use crate::sinks::search::{SearchIndex, SearchOptions};
 use crate::storage::{Component, Database, Options};
 
 /// What `articles.db` holds.
-const COMPONENTS: &[Component] = &[outbox::COMPONENT, article::COMPONENT, jobs::COMPONENT];
+pub(super) const COMPONENTS: &[Component] = &[outbox::COMPONENT, article::COMPONENT, jobs::COMPONENT];
 /// How long a command waits at its end for what was accepted to be written.
 const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 
@@ -87,7 +87,7 @@ impl App {
             database,
             articles,
             search,
-            renderer: Renderer::default(),
+            renderer: Renderer::new(settings.site_info()),
             cache: dir.cache(),
             cache_options: settings.cache(),
         }

@@ -45,6 +45,12 @@ pub enum Command {
     /// Search the published articles
     #[command(after_long_help = help::with_exit_codes(help::SEARCH))]
     Search(SearchArgs),
+    /// See whether everything in the data folder is whole and fits together
+    #[command(after_long_help = help::with_exit_codes(help::CHECK))]
+    Check(IntegrityArgs),
+    /// Copy the database to a file, while it is in use
+    #[command(after_long_help = help::with_exit_codes(help::BACKUP))]
+    Backup(BackupArgs),
     /// Look at the outbox; replay, edit or discard what failed; check it
     #[command(after_long_help = help::with_exit_codes(help::OUTBOX))]
     Outbox(OutboxArgs),
@@ -150,6 +156,21 @@ pub struct ImportArgs {
     /// The settings
     #[command(flatten)]
     pub settings: DeliverFlags,
+}
+
+/// How to tell what was found.
+#[derive(Debug, Args)]
+pub struct IntegrityArgs {
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where to copy to.
+#[derive(Debug, Args)]
+pub struct BackupArgs {
+    /// A file that is not there yet
+    pub file: PathBuf,
 }
 
 /// What to search for.

@@ -4,7 +4,7 @@
 pub(super) const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    something failed, or one file of several did: what and why stands on stderr
+  1    something failed, or one file of several did: what and why stands on stderr; or `check` found a fault
   2    the command line or a setting is wrong; nothing was done
   130  a second signal came before the stop was done";
 
@@ -107,6 +107,26 @@ Examples:
   vayu-articles import ~/blog/content
   vayu-articles import ~/blog/content --name blog     (the same collection wherever it lies)
   vayu-articles import post.md --data /var/lib/vayu";
+
+pub(super) const CHECK: &str = "\
+Reads only; a running server goes on meanwhile. Looks at the pages, indexes and references of articles.db and search.db, at the \
+versions of their tables, for rows that belong to nothing, and whether search holds every published article in its newest version. \
+Each line is `good`, `note` (worth knowing) or `FAULT` (to be mended). Exit code 1 if there is a FAULT, else 0.
+
+Examples:
+  vayu-articles check
+  vayu-articles check --data /var/lib/vayu-articles --json";
+
+pub(super) const BACKUP: &str = "\
+One state of articles.db, articles with their outbox, in one file, made while a server writes. Never overwrites: a file that is there \
+is an error (exit code 1). The copy is read once, synced to disk, and has its name only when it is whole. search.db and cache/ need no \
+backup, they are rebuilt; tokens.json and admin.token are not in it. To restore, stop the server, move the data folder away, make a \
+new one with the copy in it as articles.db, and start the server: events that were not delivered when the copy was made are \
+delivered then.
+
+Examples:
+  vayu-articles backup /backup/articles-$(date +%F).db
+  vayu-articles backup --data /var/lib/vayu-articles /backup/articles.db";
 
 pub(super) const SEARCH: &str = "\
 Prints one article a line: its slug, its title and where it matched, separated by tabs; nothing if none matches. Words are taken \

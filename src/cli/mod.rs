@@ -5,6 +5,9 @@ mod access;
 mod acts;
 mod app;
 mod args;
+mod backup;
+mod check;
+mod check_search;
 mod dates;
 mod delivery;
 mod enqueue;
@@ -22,6 +25,8 @@ mod log_file;
 mod log_line;
 mod markdown_files;
 mod mode;
+#[cfg(feature = "server")]
+mod notify;
 mod operator_args;
 mod outbox;
 mod output;
@@ -41,7 +46,7 @@ use error::CliError;
 
 #[cfg(feature = "nats")]
 pub use args::WorkerArgs;
-pub use args::{Cli, Command, ImportArgs, SearchArgs};
+pub use args::{BackupArgs, Cli, Command, ImportArgs, IntegrityArgs, SearchArgs};
 #[cfg(feature = "server")]
 pub use args::{NameArgs, ServeArgs, TokenArgs, TokensArgs, TokensCommand};
 pub use job_args::{
@@ -70,6 +75,8 @@ pub fn run(cli: &Cli, settings: &Settings, on_signals: &dyn Fn(&Handle) -> Resul
         Command::Import(args) => import::run(settings, args),
         Command::Search(args) => search::run(settings, args),
         Command::Outbox(args) => outbox::run(data, args),
+        Command::Check(args) => check::run(data, args),
+        Command::Backup(args) => backup::run(data, args),
         Command::Handler(args) => handler::run(data, args),
         #[cfg(feature = "nats")]
         Command::Worker(_) => worker::run(settings, on_signals),

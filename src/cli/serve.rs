@@ -10,6 +10,7 @@ use super::access::ADMIN_VARIABLE;
 use super::app::App;
 use super::delivery::Delivery;
 use super::import::{self, Source};
+use super::notify::Notifier;
 use super::output::Output;
 use super::settings::{DataDir, Settings};
 use super::{CliError, ServeArgs, access, exit};
@@ -68,11 +69,14 @@ pub(super) fn run(
         manager.stop("the seed could not be imported");
         return Err(error);
     }
-    if let Some(addr) = engine.local_addr() {
+    let addr = engine.local_addr();
+    let notifier = Notifier::ready(manager.handle(), &addr.map(|addr| addr.to_string()).unwrap_or_default());
+    if let Some(addr) = addr {
         // Whoever started this may have closed stdout; that is no reason not to serve.
         let _ = announce(addr, &settings.data, &access);
     }
     let cause = manager.wait();
+    notifier.stopping(&cause.to_string());
     let outcome = manager.stop(cause.to_string());
     if outcome.is_clean() { Ok(exit::OK) } else { Err(CliError::failed(outcome.to_string())) }
 }

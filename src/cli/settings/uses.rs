@@ -12,6 +12,7 @@ use crate::lifecycle::ManagerOptions;
 use crate::outbox::{RelayOptions, Retention};
 use crate::sinks::cache::CacheOptions;
 use crate::sinks::cdn::{CdnOptions, CdnPurge};
+use crate::sinks::render::SiteInfo;
 use crate::storage::Options;
 
 impl Settings {
@@ -56,6 +57,11 @@ impl Settings {
 
     pub(in crate::cli) fn cache(&self) -> CacheOptions {
         CacheOptions { max_files: self.cache_files.len(), max_bytes: self.cache_bytes.0, ..CacheOptions::default() }
+    }
+
+    /// What pages say of the site.
+    pub(in crate::cli) fn site_info(&self) -> SiteInfo {
+        SiteInfo { base_url: self.site.clone().unwrap_or_default(), ..SiteInfo::default() }
     }
 
     /// The CDN to purge, if one is set.
