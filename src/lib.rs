@@ -9,7 +9,8 @@
 //! - [`article`], [`queue`] and [`service`]: the article service, with [`sinks`] for search, rendered pages and CDN purges.
 //!   With the feature `server`, the module `http` serves it; with `cli`, the module `cli` is the program's command line.
 //!
-//! Everything is synchronous: threads and blocking calls, no async runtime outside the HTTP engine.
+//! Everything is synchronous: threads and blocking calls, no async runtime outside the HTTP engine and
+//! the parts of the feature `nats`.
 //!
 //! | feature | brings | default |
 //! |---|---|---|
@@ -17,6 +18,7 @@
 //! | `sinks` | rendered pages and their cache, CDN purges | with `server` and `cli` |
 //! | `server` | the HTTP engine, the API and the pages | yes |
 //! | `cli` | the commands of the program | yes |
+//! | `nats` | handing events on to NATS JetStream, and the worker that takes them from there | |
 //!
 //! [`rusqlite`] is re-exported, since its transaction is part of the interface: use `vayu_articles::rusqlite`, not
 //! another version. Its types would be others, and Cargo refuses two packages that link SQLite.
@@ -36,6 +38,8 @@ pub mod queue;
 pub mod service;
 pub mod sinks;
 pub mod storage;
+#[cfg(feature = "nats")]
+pub mod worker;
 
 pub use rusqlite;
 

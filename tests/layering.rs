@@ -14,8 +14,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("queue", &["clock", "storage", "outbox", "article"]),
     ("service", &["clock", "storage", "outbox", "article", "queue"]),
     ("sinks", &["clock", "lifecycle", "storage", "outbox", "article"]),
+    ("worker", &["clock", "lifecycle", "storage", "outbox", "article", "sinks"]),
     ("http", &["clock", "lifecycle", "storage", "outbox", "article", "queue", "service", "sinks"]),
-    ("cli", &["clock", "lifecycle", "storage", "outbox", "article", "queue", "service", "sinks", "http"]),
+    ("cli", &["clock", "lifecycle", "storage", "outbox", "article", "queue", "service", "sinks", "http", "worker"]),
 ];
 
 #[test]

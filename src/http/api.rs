@@ -244,7 +244,7 @@ fn tag_of(article: &Article) -> String {
     conditional::entity_tag(&ArticleStamp::of(article))
 }
 
-fn article_answer(status: StatusCode, article: &Article) -> Answer {
+pub(super) fn article_answer(status: StatusCode, article: &Article) -> Answer {
     Ok(with_tag(json_answer(status, &ArticleView::from(article))?, &tag_of(article)))
 }
 

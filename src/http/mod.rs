@@ -15,6 +15,7 @@
 
 pub mod access;
 mod api;
+mod by_id;
 mod conditional;
 pub mod engine;
 mod feeds;

@@ -38,6 +38,11 @@ pub struct Event {
     pub attempts: u32,
     /// How often an operator replayed the event for this handler.
     pub replays: u32,
+    /// An operator forced a replay: what was done before is wanted once more. Whoever deduplicates by
+    /// [`event_id`](Self::event_id) has to count [`replays`](Self::replays) in.
+    pub forced: bool,
+    /// The payload is an operator's, not the log's.
+    pub edited: bool,
 }
 
 impl Event {
@@ -145,6 +150,8 @@ impl NewEvent {
             occurred_at: self.occurred_at.unwrap_or(0),
             attempts: 0,
             replays: 0,
+            forced: false,
+            edited: false,
         }
     }
 }

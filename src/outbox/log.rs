@@ -213,6 +213,7 @@ fn decode_event(row: &Row<'_>, id: i64, event_type: &str, mut event: Event) -> R
     set_optional(&mut event.causation_id, causation);
     event.occurred_at = row.get(7).map_err(|error| format!("occurred_at {error}"))?;
     (event.attempts, event.replays) = (0, 0);
+    (event.forced, event.edited) = (false, false);
     Ok(event)
 }
 
@@ -283,7 +284,9 @@ fn decode_exception(connection: &Connection, row: &Row<'_>) -> rusqlite::Result<
             Body::Event(mut event) => {
                 event.attempts = attempts;
                 event.replays = replays;
+                event.forced = row.get(9)?;
                 if let Some(edited) = edited {
+                    event.edited = true;
                     event.payload = (*edited).to_owned();
                 }
                 Body::Event(event)

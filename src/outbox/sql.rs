@@ -69,20 +69,20 @@ statements! {
     // is the last parameter but for a limit), or they would run before earlier events of their key.
     NEXT_ID = "SELECT id FROM event_outbox WHERE id > ?1 ORDER BY id LIMIT 1";
     READ_DUE = "SELECT outbox_id, event_key, state, attempts, crashes, replays, superseded_by, payload, \
-        octet_length(payload) FROM deliveries \
+        octet_length(payload), instr(history, '\"what\":\"forced replay\"') > 0 FROM deliveries \
         WHERE handler = ?1 AND state = 'retry' AND next_attempt_at <= ?2 AND outbox_id <= ?4 \
         ORDER BY next_attempt_at, outbox_id LIMIT ?3";
     /// Beyond the longest backoff: the clock was set back since.
     READ_STRANDED = "SELECT outbox_id, event_key, state, attempts, crashes, replays, superseded_by, payload, \
-        octet_length(payload) FROM deliveries \
+        octet_length(payload), instr(history, '\"what\":\"forced replay\"') > 0 FROM deliveries \
         WHERE handler = ?1 AND state = 'retry' AND next_attempt_at > ?2 AND outbox_id <= ?4 \
         ORDER BY next_attempt_at, outbox_id LIMIT ?3";
     READ_CRASHED = "SELECT outbox_id, event_key, state, attempts, crashes, replays, superseded_by, payload, \
-        octet_length(payload) FROM deliveries INDEXED BY deliveries_crashed \
+        octet_length(payload), instr(history, '\"what\":\"forced replay\"') > 0 FROM deliveries INDEXED BY deliveries_crashed \
         WHERE handler = ?1 AND crashes > 0 AND state = 'retry' AND outbox_id <= ?3 ORDER BY outbox_id LIMIT ?2";
     /// What waits behind a head, in order.
     READ_WAITING = "SELECT outbox_id, event_key, state, attempts, crashes, replays, superseded_by, payload, \
-        octet_length(payload) FROM deliveries \
+        octet_length(payload), instr(history, '\"what\":\"forced replay\"') > 0 FROM deliveries \
         WHERE handler = ?1 AND event_key = ?2 AND outbox_id > ?3 AND outbox_id <= ?5 \
         AND (state = 'retry' OR state = 'waiting' OR state = 'parked') ORDER BY outbox_id LIMIT ?4";
     /// An operator edited or replayed the row since the run began.

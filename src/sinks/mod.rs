@@ -7,14 +7,19 @@
 //! - Nothing is dropped by comparing log positions; where an order matters, the article's version decides.
 //! - Only published articles reach what the public sees. A draft is treated like an article that does not exist.
 //!
-//! `search` needs nothing but SQLite; `render`, `cache` and `cdn` come with the cargo feature `sinks`.
+//! `search` needs nothing but SQLite; `render`, `cache` and `cdn` come with the cargo feature `sinks`. `nats`, with the feature of that
+//! name, hands the events of any outbox on to a broker and knows no articles.
 
 #[cfg(feature = "sinks")]
 pub mod cache;
 #[cfg(feature = "sinks")]
 pub mod cdn;
 mod change;
+#[cfg(feature = "sinks")]
+pub mod cloud_event;
 mod html;
+#[cfg(feature = "nats")]
+pub mod nats;
 #[cfg(feature = "sinks")]
 pub mod render;
 pub mod search;

@@ -152,6 +152,25 @@ impl Ledger {
         Ok(due)
     }
 
+    /// The earlier event of its key that `event` has to wait for, if it was stored: to be given to
+    /// [`run_event`](Self::run_event) by a consumer that the broker will not bring it to again.
+    ///
+    /// # Errors
+    /// As the read reports it.
+    pub fn earlier_open(&self, event: &Event, handler: &str) -> Result<Option<Event>, LedgerError> {
+        let Some(key) = &event.key else { return Ok(None) };
+        let read = self.inner.database.read(|connection| {
+            let mut statement = connection.prepare_cached(sql::EVENT_BELOW)?;
+            statement
+                .query_row((handler, key, event.id), |row| match row.get_ref(0)? {
+                    rusqlite::types::ValueRef::Null => Ok(None),
+                    _ => stored_event(row),
+                })
+                .optional()
+        });
+        read.map(Option::flatten).map_err(LedgerError::Read)
+    }
+
     /// Has a dead letter run again, with all its attempts. One that was stored as an event comes from
     /// [`due`](Self::due); another one needs the broker to bring it.
     ///

@@ -22,6 +22,10 @@ statements! {
         INDEXED BY processed_events_open \
         WHERE handler = ?1 AND event_key = ?2 AND position < ?3 AND (state = 'in_progress' OR state = 'retry') \
         ORDER BY position LIMIT 1";
+    /// The same with what was stored of it.
+    EVENT_BELOW = "SELECT event, attempts, replays FROM processed_events INDEXED BY processed_events_open \
+        WHERE handler = ?1 AND event_key = ?2 AND position < ?3 AND (state = 'in_progress' OR state = 'retry') \
+        ORDER BY position LIMIT 1";
     /// A few claims at most: one for each thread that runs a handler, in each process.
     CLAIMS_OF_OWNER = "SELECT EXISTS (SELECT 1 FROM processed_events INDEXED BY processed_events_claims \
         WHERE state = 'in_progress' AND owner = ?1)";

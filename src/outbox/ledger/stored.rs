@@ -49,6 +49,8 @@ impl StoredEvent {
             occurred_at: self.occurred_at,
             attempts,
             replays,
+            forced: false,
+            edited: false,
         }
     }
 }

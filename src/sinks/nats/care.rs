@@ -1,0 +1,174 @@
+//! Stream and consumer as this build needs them: made if absent, mended if they are there, in the few fields that matter.
+//!
+//! Configurations are read and written as JSON documents and not as structs, so that what a newer server or an operator
+//! has put there goes back as it was.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::broker::{Broker, NO_CONSUMER, NO_STREAM, Refusal};
+use super::options::NatsOptions;
+use super::subject::filter;
+
+/// A consumer that a worker wants.
+#[derive(Debug, Clone)]
+pub(crate) struct ConsumerWish {
+    pub(crate) name: String,
+    pub(crate) filter: String,
+    pub(crate) ack_wait: Duration,
+    /// Most messages under way, over all workers; only for one that is made.
+    pub(crate) max_ack_pending: u32,
+}
+
+/// A field that has to have a certain value, and the option of the `nats` command that sets it.
+struct Need {
+    field: &'static str,
+    value: Value,
+    option: String,
+}
+
+/// Makes the stream if it is absent; compares its `duplicate_window` if not.
+///
+/// # Errors
+/// It is not there and cannot be made, or the broker does not answer. A refused update is no error but a warning.
+pub(crate) async fn stream(broker: &Broker, options: &NatsOptions) -> Result<(), Refusal> {
+    let name = &options.stream;
+    let info = match broker.api(&format!("STREAM.INFO.{name}"), &Value::Null).await {
+        Err(refusal) if refusal.is(NO_STREAM) => return create_stream(broker, options).await,
+        info => info?,
+    };
+    let config = info.get("config").cloned().unwrap_or_default();
+    warn_of_other_subjects(&config, options);
+    let window = Need {
+        field: "duplicate_window",
+        value: nanos(options.duplicate_window),
+        option: format!("--dupe-window={}s", options.duplicate_window.as_secs()),
+    };
+    let by_hand = format!("nats stream edit {name}");
+    mend(broker, config, &[window], &format!("STREAM.UPDATE.{name}"), &by_hand, |config| config).await
+}
+
+/// Makes the durable consumer if it is absent; compares its `max_deliver` and `ack_wait` if not.
+///
+/// # Errors
+/// As [`stream`].
+pub(crate) async fn consumer(broker: &Broker, stream: &str, wish: &ConsumerWish) -> Result<(), Refusal> {
+    let name = &wish.name;
+    let call = format!("CONSUMER.DURABLE.CREATE.{stream}.{name}");
+    let info = match broker.api(&format!("CONSUMER.INFO.{stream}.{name}"), &Value::Null).await {
+        Err(refusal) if refusal.is(NO_CONSUMER) => {
+            let config = json!({
+                "durable_name": name,
+                "description": "made by vayu-articles worker",
+                "deliver_policy": "all",
+                "ack_policy": "explicit",
+                "ack_wait": nanos(wish.ack_wait),
+                "max_deliver": -1,
+                "max_ack_pending": wish.max_ack_pending,
+                "filter_subject": wish.filter,
+                "replay_policy": "instant",
+            });
+            log::info!("nats consumer={name} stream={stream} made filter={}", wish.filter);
+            broker.api(&call, &json!({ "stream_name": stream, "config": config })).await?;
+            return Ok(());
+        }
+        info => info?,
+    };
+    let config = info.get("config").cloned().unwrap_or_default();
+    warn_of_other_order(&config, stream, wish);
+    let needs = [
+        Need { field: "max_deliver", value: json!(-1), option: "--max-deliver=-1".to_owned() },
+        Need { field: "ack_wait", value: nanos(wish.ack_wait), option: format!("--wait={}s", wish.ack_wait.as_secs()) },
+    ];
+    let by_hand = format!("nats consumer edit {stream} {name}");
+    mend(broker, config, &needs, &call, &by_hand, |config| json!({ "stream_name": stream, "config": config })).await
+}
+
+async fn create_stream(broker: &Broker, options: &NatsOptions) -> Result<(), Refusal> {
+    let NatsOptions { stream, prefix, .. } = options;
+    let config = json!({
+        "name": stream,
+        "description": "made by vayu-articles",
+        "subjects": [filter(prefix, None)],
+        "retention": "limits",
+        "storage": "file",
+        "discard": "old",
+        "max_consumers": -1,
+        "max_msgs": -1,
+        "max_bytes": -1,
+        "max_age": nanos(options.max_age),
+        "duplicate_window": nanos(options.duplicate_window),
+        "num_replicas": options.replicas.max(1),
+    });
+    broker.api(&format!("STREAM.CREATE.{stream}"), &config).await?;
+    log::info!("nats stream={stream} made subjects={}", filter(prefix, None));
+    Ok(())
+}
+
+/// Sends the configuration back with the fields that differ. A refusal is told, and nothing else happens.
+async fn mend(
+    broker: &Broker,
+    mut config: Value,
+    needs: &[Need],
+    call: &str,
+    by_hand: &str,
+    wrap: impl FnOnce(Value) -> Value,
+) -> Result<(), Refusal> {
+    let wrong: Vec<&Need> = needs.iter().filter(|need| !is(&config, need)).collect();
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    let Some(fields) = config.as_object_mut() else { return Ok(()) };
+    let mut options = String::new();
+    for need in wrong {
+        let before = fields.insert(need.field.to_owned(), need.value.clone()).unwrap_or_default();
+        log::warn!("nats {by_hand:?} field={} before={before} after={}", need.field, need.value);
+        options = format!("{options} {}", need.option);
+    }
+    match broker.api(call, &wrap(config)).await {
+        Ok(_) => Ok(()),
+        Err(Refusal::Down(text)) => Err(Refusal::Down(text)),
+        Err(refusal) => {
+            log::warn!("nats update=refused reason={:?} by_hand=\"{by_hand}{options}\"", refusal.to_string());
+            Ok(())
+        }
+    }
+}
+
+/// Absent numbers are zero on the wire.
+fn is(config: &Value, need: &Need) -> bool {
+    let found = config.get(need.field).cloned().unwrap_or(json!(0));
+    found == need.value
+}
+
+fn warn_of_other_subjects(config: &Value, options: &NatsOptions) {
+    let wanted = filter(&options.prefix, None);
+    let subjects = config.get("subjects").and_then(Value::as_array);
+    let covers = |subject: &Value| {
+        let subject = subject.as_str().unwrap_or_default();
+        subject == ">" || subject == wanted || subject.strip_suffix('>').is_some_and(|start| wanted.starts_with(start))
+    };
+    if !subjects.is_some_and(|subjects| subjects.iter().any(covers)) {
+        log::warn!("nats stream={} does not take {wanted}: add that subject, or publishing will wait", options.stream);
+    }
+}
+
+fn warn_of_other_order(config: &Value, stream: &str, wish: &ConsumerWish) {
+    let name = &wish.name;
+    let pending = config.get("max_ack_pending").and_then(Value::as_i64).unwrap_or(0);
+    if wish.max_ack_pending == 1 && pending != 1 {
+        log::warn!(
+            "nats consumer={name} max_ack_pending={pending}: order is kept only with 1 by_hand=\"nats consumer edit \
+             {stream} {name} --max-pending=1\""
+        );
+    }
+    let filter = config.get("filter_subject").and_then(Value::as_str).unwrap_or_default();
+    if filter != wish.filter {
+        log::warn!("nats consumer={name} filter_subject={filter:?} wanted={:?}: give it another --name", wish.filter);
+    }
+}
+
+fn nanos(duration: Duration) -> Value {
+    json!(u64::try_from(duration.as_nanos()).unwrap_or(i64::MAX as u64))
+}
