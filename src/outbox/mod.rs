@@ -64,6 +64,8 @@ mod log;
 mod operator;
 mod owner;
 mod policy;
+#[cfg(test)]
+mod poll_cost;
 mod relay;
 mod retention;
 mod sql;

@@ -22,6 +22,8 @@ pub(super) use exception::lossy;
 pub use exception::{ExceptionInfo, ExceptionState};
 pub use hold::HeldLane;
 pub(super) use hold::Standing;
+#[cfg(test)]
+pub(super) use list::page_of as dead_letter_page;
 pub use list::{ExceptionCursor, ExceptionPage, Filter, MAX_PAGE};
 pub use replay::{MAX_REPLAYS, Replayed};
 pub use rewind::{RewindTo, Rewound};
