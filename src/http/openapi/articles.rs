@@ -236,6 +236,11 @@ fn patch_schema() -> Value {
             "created_at": { "description": passed_over },
             "updated_at": { "description": passed_over },
         },
+        "anyOf": [
+            { "properties": { "status": { "enum": [Status::Draft.as_str(), Status::Published.as_str()] } } },
+            { "properties": { "status": { "const": Status::Scheduled.as_str() }, "publish_at": { "type": "string" } },
+                "required": ["status", "publish_at"] },
+        ],
         "additionalProperties": false,
     })
 }

@@ -76,10 +76,14 @@ fn set_mode() -> Operation {
         "required": ["mode"],
         "properties": {
             "mode": { "enum": modes() },
-            "reason": { "type": "string" },
+            "reason": { "type": ["string", "null"] },
             "quiesce": { "type": "boolean", "description": "With journal or read_only: deliver what is committed, then hold every \
                 handler, so that no row of the articles and the outbox changes." },
         },
+        "anyOf": [
+            { "properties": { "mode": { "enum": [Mode::Journal.as_str(), Mode::ReadOnly.as_str()] } } },
+            { "properties": { "quiesce": { "const": false } } },
+        ],
         "additionalProperties": false,
     });
     Operation::new("setMode", "Freeze the site, or open it again")
