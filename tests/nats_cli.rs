@@ -150,7 +150,7 @@ fn a_worker_without_a_broker_or_an_origin_is_wrong_usage() {
         (&["--nats", "nats://127.0.0.1:1"], "--origin"),
         (&["--nats", "nats://127.0.0.1:1", "--origin", "ftp://x"], "--origin"),
         (&["--nats", "http://127.0.0.1:1", "--origin", "http://x"], "servers"),
-        (&["--nats", "nats://127.0.0.1:1", "--origin", "http://x", "--handlers", "cdn"], "--cdn"),
+        (&["--nats", "nats://127.0.0.1:1", "--origin", "http://x", "--worker-handlers", "cdn"], "--cdn"),
     ];
     for (arguments, word) in table {
         let all: Vec<&str> = ["worker", "--data", &data].iter().chain(arguments).copied().collect();

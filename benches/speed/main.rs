@@ -9,6 +9,8 @@ mod input;
 mod latency;
 mod memory;
 mod mixed;
+#[cfg(feature = "nats")]
+mod nats;
 mod pipeline;
 mod place;
 mod raw;
@@ -47,6 +49,8 @@ const SECTIONS: &[Section] = &[
     Section { lines: &["scale.poll.ratio", "scale.read.ratio"], measure: scale::behind_a_log },
     Section { lines: &["scale.write.ratio"], measure: scale::write },
     Section { lines: &["mem.backlog_mib"], measure: memory::backlog },
+    #[cfg(feature = "nats")]
+    Section { lines: &["nats.publish", "nats.publish.ratio"], measure: nats::publish },
     Section { lines: &["idle.writes"], measure: still::idle },
     Section { lines: &["start.ratio", "stop.ms"], measure: still::start_and_stop },
 ];

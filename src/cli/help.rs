@@ -74,14 +74,14 @@ Takes the events from JetStream, fetches each article by id from --origin and ke
 folder, so that each event takes effect once here, whatever the broker brings twice. A message is acknowledged once its effect, or its \
 dead letter, is durable. `outbox list|show|replay|discard --data DIR` on that folder lists and replays its dead letters.
 
-Workers of one --name share the events, and order per article is kept: the broker lets one event of a partition be under way at a \
+Workers of one --worker-name share the events, and order per article is kept: the broker lets one event of a partition be under way at a \
 time. To share the load give `serve` and the workers the same --nats-partitions. Each machine that searches or renders for itself needs a \
---name of its own. docs/jetstream.md tells what happens in which outage.
+--worker-name of its own. docs/jetstream.md tells what happens in which outage.
 
 Examples:
   vayu-articles worker --nats nats://broker:4222 --origin https://example.org --data /var/lib/vayu-worker
-  VAYU_ORIGIN_TOKEN=... vayu-articles worker --nats nats://broker:4222 --origin http://10.0.0.1:8080 --name search-2
-  vayu-articles worker ... --handlers cdn --cdn http://127.0.0.1:6081/purge --site https://example.org
+  VAYU_ORIGIN_TOKEN=... vayu-articles worker --nats nats://broker:4222 --origin http://10.0.0.1:8080 --worker-name search-2
+  vayu-articles worker ... --worker-handlers cdn --cdn http://127.0.0.1:6081/purge --site https://example.org
   vayu-articles outbox list --data /var/lib/vayu-worker";
 
 pub(super) const IMPORT: &str = "\

@@ -84,7 +84,11 @@ fn with_handlers(
                     cdn.clone().ok_or_else(|| CliError::Usage("the handler cdn needs --cdn and --site".into()))?;
                 worker.handler("cdn", cdn)
             }
-            _ => return Err(CliError::Usage(format!("--handlers: there is no {name:?}; write search, pages or cdn"))),
+            _ => {
+                return Err(CliError::Usage(format!(
+                    "--worker-handlers: there is no {name:?}; write search, pages or cdn"
+                )));
+            }
         };
     }
     Ok(Working { worker, search })

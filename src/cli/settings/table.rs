@@ -144,8 +144,8 @@ settings! {
     Worker origin: Option<String>, "origin", "VAYU_ORIGIN", "worker.origin", "", "URL", "Address of the server that has the articles";
     Worker origin_token: Option<Secret>, "origin-token", "VAYU_ORIGIN_TOKEN", "worker.origin_token", "", "TOKEN", "A token of that server with the role `write`; better in the environment";
     Worker origin_timeout: Duration, "origin-timeout", "VAYU_ORIGIN_TIMEOUT", "worker.origin_timeout", "10s", "TIME", "Longest time for one of its answers";
-    Worker worker_name: String, "name", "VAYU_WORKER_NAME", "worker.name", "worker", "NAME", "Workers of one name share the events; each name gets all of them";
-    Worker worker_handlers: Option<String>, "handlers", "VAYU_WORKER_HANDLERS", "worker.handlers", "", "LIST", "What to run, of search, pages and cdn, separated by commas; unless set: search, and cdn if --cdn is set";
+    Worker worker_name: String, "worker-name", "VAYU_WORKER_NAME", "worker.name", "worker", "NAME", "Workers of one name share the events; each name gets all of them";
+    Worker worker_handlers: Option<String>, "worker-handlers", "VAYU_WORKER_HANDLERS", "worker.handlers", "", "LIST", "What to run, of search, pages and cdn, separated by commas; unless set: search, and cdn if --cdn is set";
     Worker in_flight: Count, "in-flight", "VAYU_IN_FLIGHT", "worker.in_flight", "1", "N", "Events of one partition and handler that run at once, at most 64; above 1 their order is not kept";
     Worker ack_wait: Duration, "ack-wait", "VAYU_ACK_WAIT", "worker.ack_wait", "30s", "TIME", "After so long without a sign of life of a worker its message goes to another";
 }

@@ -165,7 +165,10 @@ fn warn_of_other_order(config: &Value, stream: &str, wish: &ConsumerWish) {
     }
     let filter = config.get("filter_subject").and_then(Value::as_str).unwrap_or_default();
     if filter != wish.filter {
-        log::warn!("nats consumer={name} filter_subject={filter:?} wanted={:?}: give it another --name", wish.filter);
+        log::warn!(
+            "nats consumer={name} filter_subject={filter:?} wanted={:?}: give it another --worker-name",
+            wish.filter
+        );
     }
 }
 
