@@ -15,6 +15,7 @@ mod pipeline;
 mod place;
 mod raw;
 mod relay;
+mod retention;
 mod scale;
 mod search;
 mod sizes;
@@ -48,6 +49,7 @@ const SECTIONS: &[Section] = &[
     Section { lines: &["search.index.ratio"], measure: search::index },
     Section { lines: &["scale.poll.ratio", "scale.read.ratio"], measure: scale::behind_a_log },
     Section { lines: &["scale.write.ratio"], measure: scale::write },
+    Section { lines: &["retention.p99.ratio"], measure: retention::removal },
     Section { lines: &["mem.backlog_mib"], measure: memory::backlog },
     #[cfg(feature = "nats")]
     Section { lines: &["nats.publish", "nats.publish.ratio"], measure: nats::publish },

@@ -67,6 +67,8 @@ mod relay;
 mod retention;
 mod sql;
 mod standing;
+#[cfg(test)]
+mod tests;
 
 pub use check::{Breach, CheckReport, Finding, MAX_FINDINGS, check, mend};
 pub use dispatch::{DispatchError, DispatchFn, EventFilter, Handler, LaneStart, OnDeadLetter, StartAt};

@@ -85,6 +85,9 @@ statements! {
         octet_length(payload), instr(history, '\"what\":\"forced replay\"') > 0 FROM deliveries \
         WHERE handler = ?1 AND event_key = ?2 AND outbox_id > ?3 AND outbox_id <= ?5 \
         AND (state = 'retry' OR state = 'waiting' OR state = 'parked') ORDER BY outbox_id LIMIT ?4";
+    /// An operator edited or replayed the row since the run began.
+    ASKED_FOR_AGAIN = "SELECT EXISTS (SELECT 1 FROM deliveries WHERE outbox_id = ?1 AND handler = ?2 \
+        AND (replays <> ?3 OR payload IS NOT ?4) AND (state = 'retry' OR state = 'waiting'))";
     READ_EVENT = "SELECT id, event_id, event_type, event_key, \
         CASE WHEN octet_length(payload) <= ?2 THEN payload END, correlation_id, causation_id, occurred_at \
         FROM event_outbox WHERE id = ?1";

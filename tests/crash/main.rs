@@ -46,7 +46,14 @@ fn main() -> ExitCode {
         child::live();
         return ExitCode::SUCCESS;
     }
-    let rounds: usize = std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(40);
+    let rounds = match std::env::var("ROUNDS").map(|rounds| rounds.parse::<usize>()) {
+        Err(_) => 40,
+        Ok(Ok(rounds)) if rounds > 0 => rounds,
+        Ok(_) => {
+            eprintln!("ROUNDS has to be a number above 0");
+            return ExitCode::FAILURE;
+        }
+    };
     let folder = tempfile::tempdir().unwrap();
     let mut run = Run {
         folder: folder.path(),
@@ -220,6 +227,7 @@ fn report(rounds: usize, run: &Run<'_>) -> ExitCode {
         && kills_in_handler * 4 >= rounds
         && two_process_rounds * 4 >= rounds
         && takeovers >= rounds
+        && killers >= (rounds + 1) / 4
         && evidence.crash_loops.len() == killers;
     if !enough {
         eprintln!("the run did too little: {:?} crash_loops={:?}", run.tally, evidence.crash_loops);

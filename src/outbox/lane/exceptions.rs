@@ -25,7 +25,7 @@ impl Lane {
             self.conclude_exception(exception, verdict);
             self.flush_if_due(Instant::now())?;
             if let (true, Some(key)) = (done, &exception.key)
-                && !self.run_waiting(key, exception.id, rest, log, &mut finished)?
+                && !self.run_waiting(key, exception, rest, log, &mut finished)?
             {
                 return Ok(false);
             }
@@ -33,23 +33,30 @@ impl Lane {
         Ok(true)
     }
 
-    /// The key's head went well: go on through what waited behind it, in order. `false` when the lane paused.
+    /// The key's head went well: go on through what waited behind it, in order, unless an operator has meanwhile asked
+    /// for the head to be run once more. `false` when the lane paused.
     pub(super) fn run_waiting(
         &mut self,
         key: &str,
-        after: i64,
+        head: &Exception,
         due: &[Exception],
         log: &[LogRow],
         finished: &mut HashSet<i64>,
     ) -> Result<bool, Interrupt> {
         let (name, bytes, position) = (self.name.as_str(), self.options.batch_bytes, self.progress.position());
+        let (id, began) = (head.id, &head.began);
         let waiting = self
             .database
-            .read(|connection| {
-                let parameters = (name, key, after, EXCEPTIONS_PER_PASS, reach(connection, position)?);
-                log::read_exceptions(connection, sql::READ_WAITING, parameters, bytes)
+            .read(|connection| -> rusqlite::Result<Option<Vec<Exception>>> {
+                let asked = (id, name, began.replays, began.payload());
+                if connection.prepare_cached(sql::ASKED_FOR_AGAIN)?.query_row(asked, |row| row.get(0))? {
+                    return Ok(None);
+                }
+                let parameters = (name, key, id, EXCEPTIONS_PER_PASS, reach(connection, position)?);
+                log::read_exceptions(connection, sql::READ_WAITING, parameters, bytes).map(Some)
             })
             .map_err(|error| Interrupt::Database(format!("reading failed: {error}")))?;
+        let Some(waiting) = waiting else { return Ok(true) };
         for exception in &waiting {
             if self.progress.has_run(exception.id) {
                 if self.progress.is_blocked(key) {

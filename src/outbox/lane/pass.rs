@@ -44,7 +44,7 @@ impl Lane {
             }
         }
         self.progress.before_read();
-        let seen = self.read(!paused)?;
+        let mut seen = self.read(!paused)?;
         self.looked_at = Instant::now();
         self.reporter.counts(&self.name, self.looked_at);
         let skipped = self.matcher.take_skipped();
@@ -67,6 +67,7 @@ impl Lane {
         }
         let adopted = self.adopt_orphans()?;
         let worked = adopted || !seen.due.is_empty() || !seen.log.is_empty();
+        self.put_off_replays(&mut seen.due);
         self.end_single_step_if_through(&seen);
         if self.run_exceptions(seen.due, &seen.log)? {
             self.run_log(seen.log)?;
@@ -77,6 +78,16 @@ impl Lane {
         }
         self.flush_if_due(Instant::now())?;
         Ok(worked)
+    }
+
+    /// What was replayed while a later event of its key ran waits for that outcome to be written, which supersedes it.
+    fn put_off_replays(&mut self, due: &mut Vec<Exception>) {
+        let all = due.len();
+        due.retain(|exception| {
+            let replayed = exception.began.replays > 0;
+            !(replayed && exception.key.as_deref().is_some_and(|key| self.progress.has_passed(key)))
+        });
+        self.settle_first |= due.len() < all;
     }
 
     /// After a rewind the lane comes once more to events before rows that are there already: what fails now goes first,

@@ -3,6 +3,7 @@
 use rusqlite::{Connection, OptionalExtension};
 
 use super::Operator;
+use super::exception::lossy;
 use crate::outbox::owner::{self, OwnerState};
 use crate::outbox::{EventFilter, sql};
 use crate::storage::ReadError;
@@ -122,15 +123,15 @@ fn read_lanes(connection: &Connection, now: i64) -> rusqlite::Result<Vec<LaneInf
         .prepare_cached(sql::LIST_LANES)?
         .query_map([], |row| {
             Ok(LaneInfo {
-                handler: row.get(0)?,
-                event_types: serde_json::from_str(&row.get::<_, String>(1)?).unwrap_or_default(),
+                handler: lossy(row, 0)?.unwrap_or_default(),
+                event_types: serde_json::from_str(&lossy(row, 1)?.unwrap_or_default()).unwrap_or_default(),
                 on_dead_letter: row.get(2)?,
                 held: row.get(3)?,
                 cursor: row.get(4)?,
-                owner: row.get(5)?,
+                owner: lossy(row, 5)?,
                 owned_since: row.get(6)?,
                 paused_until: row.get(7)?,
-                pause_reason: row.get(8)?,
+                pause_reason: lossy(row, 8)?,
                 outage_since: row.get(9)?,
                 lag_events: 0,
                 lag_ms: 0,
@@ -154,7 +155,7 @@ fn read_lanes(connection: &Connection, now: i64) -> rusqlite::Result<Vec<LaneInf
     let mut statement = connection.prepare_cached(sql::COUNT_EXCEPTIONS)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let handler: String = row.get(1)?;
+        let handler = lossy(row, 1)?.unwrap_or_default();
         if let Some(lane) = lanes.iter_mut().find(|lane| lane.handler == handler) {
             lane.exceptions.add(row.get_ref(0)?.as_str().unwrap_or_default(), row.get::<_, i64>(2)?.unsigned_abs());
         }
