@@ -34,9 +34,9 @@ load:
 bench:
 	@$(CARGO) bench --locked --bench speed
 
-# The same with the large sizes.
+# The same with the large sizes, and publishing to a broker if nats-server is installed.
 bench-full:
-	@VAYU_BENCH=full $(CARGO) bench --locked --bench speed
+	@VAYU_BENCH=full $(CARGO) bench --locked --features nats --bench speed
 
 lint:
 	$(CARGO) fmt --check

@@ -352,3 +352,62 @@ fn a_broker_that_stands_still_is_an_outage_and_goes_on() {
     assert_once_and_in_order(&server, 400);
     assert_nothing_spent(&Operator::new(&database));
 }
+
+#[test]
+fn tls_with_an_authority_of_ones_own_and_a_client_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let openssl = |arguments: &[&str]| Command::new("openssl").args(arguments).stderr(Stdio::null()).status();
+    let (ca, ca_key) = (file("ca.pem"), file("ca.key"));
+    let made = openssl(&[
+        "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=ours", "-keyout", &ca_key, "-out",
+        &ca,
+    ]);
+    if !made.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: openssl is not installed");
+        return;
+    }
+    let names = file("names");
+    std::fs::write(&names, "subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n").unwrap();
+    let signed = |name: &str| {
+        let [key, request, certificate] = ["key", "csr", "pem"].map(|kind| file(&format!("{name}.{kind}")));
+        let subject = format!("/CN={name}");
+        openssl(&["req", "-newkey", "rsa:2048", "-nodes", "-subj", &subject, "-keyout", &key, "-out", &request])
+            .unwrap();
+        openssl(&[
+            "x509",
+            "-req",
+            "-days",
+            "2",
+            "-in",
+            &request,
+            "-CA",
+            &ca,
+            "-CAkey",
+            &ca_key,
+            "-CAcreateserial",
+            "-extfile",
+            &names,
+            "-out",
+            &certificate,
+        ])
+        .unwrap();
+        (certificate, key)
+    };
+    let (certificate, key) = signed("server");
+    let tls =
+        format!("tls {{ cert_file: {certificate:?}, key_file: {key:?}, ca_file: {ca:?}, verify: true, timeout: 5 }}");
+    let Some(server) = Server::start_with(&tls) else { return };
+    let event = NewEvent::new("a.v1", &1).unwrap().into_event(1);
+    let mut options = options(&server);
+    options.ack_timeout = Duration::from_secs(20);
+    options.connect_timeout = Duration::from_secs(20);
+    let publish = |options: &NatsOptions| NatsSink::new(options.clone()).unwrap().handle(&event);
+    assert!(matches!(publish(&options), Err(DispatchError::Unavailable { .. })), "an authority nobody knows");
+    options.tls_ca = Some(ca.clone().into());
+    options.tls_required = true;
+    assert!(matches!(publish(&options), Err(DispatchError::Unavailable { .. })), "no certificate to show");
+    let (certificate, key) = signed("client");
+    options.tls_client = Some((certificate.into(), key.into()));
+    publish(&options).unwrap();
+}

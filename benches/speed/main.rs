@@ -10,6 +10,8 @@ mod jobs;
 mod latency;
 mod memory;
 mod mixed;
+#[cfg(feature = "nats")]
+mod nats;
 mod pipeline;
 mod place;
 mod raw;
@@ -51,6 +53,8 @@ const SECTIONS: &[Section] = &[
     Section { lines: &["scale.write.ratio"], measure: scale::write },
     Section { lines: &["retention.p99.ratio"], measure: retention::removal },
     Section { lines: &["mem.backlog_mib"], measure: memory::backlog },
+    #[cfg(feature = "nats")]
+    Section { lines: &["nats.publish", "nats.publish.ratio"], measure: nats::publish },
     Section { lines: &["idle.writes"], measure: still::idle },
     Section { lines: &["start.ratio", "stop.ms"], measure: still::start_and_stop },
 ];

@@ -17,6 +17,9 @@ pub struct Sizes {
     pub latency_samples: usize,
     pub end_to_end: usize,
     pub search: usize,
+    /// Events published to a broker; only in the large run, with the feature `nats`.
+    #[cfg(feature = "nats")]
+    pub publish: usize,
     /// Rows behind which a poll, a read, a write and a start are measured.
     pub behind: usize,
     /// Dead letters, and as many waiting rows, among them.
@@ -41,6 +44,8 @@ impl Sizes {
             latency_samples: 600,
             end_to_end: 9_600,
             search: 2_048,
+            #[cfg(feature = "nats")]
+            publish: 0,
             behind: 100_000,
             exceptions: 10_000,
         }
@@ -58,6 +63,8 @@ impl Sizes {
             latency_samples: 4_000,
             end_to_end: 64_000,
             search: 16_384,
+            #[cfg(feature = "nats")]
+            publish: 50_000,
             behind: 1_000_000,
             exceptions: 10_000,
         }

@@ -18,6 +18,9 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How long the lanes may take to finish their calls and give themselves up.
 const STOP_WITHIN: Duration = Duration::from_secs(30);
 
+/// Handlers that only some settings ask for, by name.
+pub(super) type Further = Vec<(&'static str, Arc<dyn Handler>)>;
+
 /// The relay, and what has to be told before it stops.
 pub(super) struct Delivery {
     relay: Relay,
@@ -35,7 +38,7 @@ impl Delivery {
         app: &App,
         pages: PageCache,
         cdn: Option<CdnPurge>,
-        further: Vec<(&str, Arc<dyn Handler>)>,
+        further: Further,
         options: RelayOptions,
     ) -> Result<Self, CliError> {
         let repository = Arc::new(app.articles.repository().clone());

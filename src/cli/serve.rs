@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::access::ADMIN_VARIABLE;
 use super::app::App;
-use super::delivery::Delivery;
+use super::delivery::{Delivery, Further};
 use super::import::{self, Source};
 use super::notify::Notifier;
 use super::output::Output;
@@ -19,7 +19,7 @@ use crate::http::engine::Engine;
 use crate::http::{Access, Health, Site, SiteParts};
 use crate::jobs::JobRunner;
 use crate::lifecycle::{BoxError, Handle, Manager, StartError};
-use crate::outbox::{Handler, Operator, Relay};
+use crate::outbox::{Operator, Relay};
 use crate::sinks::cache::PageCache;
 #[cfg(feature = "nats")]
 use crate::sinks::nats::NatsSink;
@@ -81,19 +81,16 @@ pub(super) fn run(
     if outcome.is_clean() { Ok(exit::OK) } else { Err(CliError::failed(outcome.to_string())) }
 }
 
-/// A handler with its name.
-type Named = (&'static str, Arc<dyn Handler>);
-
 /// What else gets every event: the broker, if one is set.
 #[cfg(feature = "nats")]
-fn further_handlers(settings: &Settings) -> Result<Vec<Named>, CliError> {
+fn further_handlers(settings: &Settings) -> Result<Further, CliError> {
     let Some(options) = settings.nats()? else { return Ok(Vec::new()) };
     let sink = NatsSink::new(options).map_err(|error| CliError::Usage(error.to_string()))?;
     Ok(vec![("nats", Arc::new(sink))])
 }
 
 #[cfg(not(feature = "nats"))]
-fn further_handlers(settings: &Settings) -> Result<Vec<Named>, CliError> {
+fn further_handlers(settings: &Settings) -> Result<Further, CliError> {
     match settings.nats {
         Some(_) => Err(CliError::Usage("--nats: this program was built without the feature `nats`".to_owned())),
         None => Ok(Vec::new()),

@@ -68,6 +68,7 @@ async fn connect(options: &NatsOptions, policy: &Policy, stop: &mut watch::Recei
         let attempt = async {
             let broker = Broker::connect(options, "vayu-articles worker", true).await?;
             care::stream(&broker, options).await?;
+            care::partitions(&broker, options).await?;
             Ok::<_, Refusal>(broker)
         };
         let refusal = tokio::select! {
