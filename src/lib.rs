@@ -6,6 +6,7 @@
 //! - [`storage`] and [`outbox`]: one SQLite file with a thread that writes in groups, an event log in it, and a
 //!   [`Relay`](outbox::Relay) that delivers every event to every handler, at least once and in order per key. Inside your
 //!   own database, beside your own tables; start with [`outbox`].
+//! - [`jobs`]: writes that wait, the modes of a site, and articles published at a time.
 //! - [`article`], [`queue`] and [`service`]: the article service, with [`sinks`] for search, rendered pages and CDN purges.
 //!   With the feature `server`, the module `http` serves it; with `cli`, the module `cli` is the program's command line.
 //!
@@ -32,6 +33,7 @@ pub mod cli;
 pub mod clock;
 #[cfg(feature = "server")]
 pub mod http;
+pub mod jobs;
 pub mod lifecycle;
 pub mod outbox;
 pub mod queue;

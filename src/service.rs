@@ -11,7 +11,9 @@ use crate::queue::{Receipt, WriteError, WriteJob, Writer};
 
 /// Creates, changes, deletes, imports, finds and lists articles. Cheap to clone.
 ///
-/// A write is answered once it is committed together with its event; the article in the answer is what was committed.
+/// A write is answered once it is committed together with its event; the article in the answer is what was committed. While the
+/// site is frozen (see [`jobs`](crate::jobs)) there is no article to answer with: [`WriteError::Deferred`] then names the job that
+/// was committed in its stead.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -142,7 +144,7 @@ impl ArticleService {
         context: &WriteContext,
     ) -> Result<Applied, WriteError> {
         let mutation = Mutation::Import { source: source.to_owned(), hash: hash.to_owned(), article };
-        self.writer.enqueue(context.job(mutation)).map(Receipt::into_applied)
+        self.writer.enqueue(context.job(mutation)).and_then(Receipt::applied)
     }
 
     /// [`import`](Self::import) for up to 1,000 `(source, hash, article)` in one transaction, with one result each.
@@ -156,7 +158,7 @@ impl ArticleService {
     ) -> Result<Vec<Result<Applied, WriteError>>, WriteError> {
         let job = |(source, hash, article)| context.job(Mutation::Import { source, hash, article });
         let answers = self.writer.enqueue_batch(items.into_iter().map(job).collect())?;
-        Ok(answers.into_iter().map(|answer| answer.map(Receipt::into_applied)).collect())
+        Ok(answers.into_iter().map(|answer| answer.and_then(Receipt::applied)).collect())
     }
 
     /// What a change under the context's key led to before; `None` without a key or if it is a fresh one. The writes look
@@ -167,7 +169,7 @@ impl ArticleService {
     pub fn repeated(&self, context: &WriteContext) -> Result<Option<Result<Article, WriteError>>, RepositoryError> {
         let Some(key) = &context.key else { return Ok(None) };
         let outcome = self.articles.remembered(key)?;
-        Ok(outcome.map(|outcome| article_of(Receipt::Applied(outcome?))))
+        Ok(outcome.map(|outcome| article_of(outcome?.into())))
     }
 
     /// The article that has `slug`, whatever its status; `None` if there is none.
@@ -205,7 +207,7 @@ impl ArticleService {
 }
 
 fn article_of(receipt: Receipt) -> Result<Article, WriteError> {
-    let article = receipt.into_applied().into_article();
+    let article = receipt.applied()?.into_article();
     article.ok_or_else(|| WriteError::Internal("the writer answered a change without its article".to_owned()))
 }
 

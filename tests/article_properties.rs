@@ -89,7 +89,7 @@ proptest! {
         for (title, content, slug) in texts {
             let mut new = NewArticle::new(title.clone(), content.clone()).tags(tags.clone());
             new.slug = slug;
-            match writer.enqueue(create(new)).map(|receipt| receipt.into_applied().into_article().unwrap()) {
+            match writer.enqueue(create(new)).map(|receipt| receipt.into_applied().unwrap().into_article().unwrap()) {
                 Ok(article) => {
                     prop_assert_eq!((&article.title, &article.content), (&title, &content));
                     prop_assert_eq!(site.repository().by_slug(&article.slug).unwrap(), Some(article));
@@ -243,7 +243,7 @@ fn check(steps: &[Step]) -> TestCaseResult {
     let mut model = HashMap::new();
     let mut changes = 0;
     for step in steps {
-        let answer = writer.enqueue(WriteJob::new(mutation(step))).map(|receipt| receipt.into_applied());
+        let answer = writer.enqueue(WriteJob::new(mutation(step))).map(|receipt| receipt.into_applied().unwrap());
         let slug = answer.as_ref().ok().and_then(|applied| Some(applied.article()?.slug.as_str()));
         let expected = in_model(&mut model, step, slug);
         let got = answer.as_ref().map_or_else(|error| error.code(), name_of);

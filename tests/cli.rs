@@ -22,6 +22,11 @@ const COMMANDS: &[&[&str]] = &[
     &["outbox", "discard"],
     &["handler", "hold"],
     &["handler", "release"],
+    &["jobs"],
+    &["enqueue"],
+    &["freeze"],
+    &["check"],
+    &["backup"],
 ];
 
 /// The program in an empty folder, without the settings of whoever runs the tests.
@@ -92,6 +97,7 @@ fn a_wrong_command_line_is_exit_code_2_and_touches_nothing() {
         &["outbox", "list", "--state", "gone"],
         &["outbox", "discard", "search", "1"],
         &["handler", "hold"],
+        &["backup"],
         &["serve", "--addr", "localhost"],
         &["serve", "--addr", "0.0.0.0:8080"],
         &["serve", "--cdn", "http://127.0.0.1:6081/purge"],
@@ -145,6 +151,8 @@ fn a_command_that_reads_says_so_when_there_is_no_database_and_makes_none() {
         &["outbox", "show", "1"],
         &["outbox", "replay", "search", "1"],
         &["handler", "list"],
+        &["check"],
+        &["backup", "copy.db"],
     ] {
         let output = run(&dir, args);
         assert_eq!(output.status.code(), Some(1), "{args:?}");

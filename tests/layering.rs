@@ -12,11 +12,15 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("outbox", &["clock", "lifecycle", "storage"]),
     ("article", &["clock", "storage", "outbox"]),
     ("queue", &["clock", "storage", "outbox", "article"]),
+    ("jobs", &["clock", "lifecycle", "storage", "outbox", "article", "queue"]),
     ("service", &["clock", "storage", "outbox", "article", "queue"]),
     ("sinks", &["clock", "lifecycle", "storage", "outbox", "article"]),
     ("worker", &["clock", "lifecycle", "storage", "outbox", "article", "sinks"]),
-    ("http", &["clock", "lifecycle", "storage", "outbox", "article", "queue", "service", "sinks"]),
-    ("cli", &["clock", "lifecycle", "storage", "outbox", "article", "queue", "service", "sinks", "http", "worker"]),
+    ("http", &["clock", "lifecycle", "storage", "outbox", "article", "queue", "jobs", "service", "sinks"]),
+    (
+        "cli",
+        &["clock", "lifecycle", "storage", "outbox", "article", "queue", "jobs", "service", "sinks", "http", "worker"],
+    ),
 ];
 
 #[test]

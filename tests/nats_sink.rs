@@ -75,10 +75,9 @@ fn assert_once_and_in_order(server: &Server, count: usize) {
 }
 
 fn assert_nothing_spent(operator: &Operator) {
-    for state in [ExceptionState::DeadLetter, ExceptionState::Retry, ExceptionState::Waiting, ExceptionState::Parked] {
-        let rows = operator.exceptions(&Filter::states([state]), None, 10).unwrap().exceptions;
-        assert!(rows.is_empty(), "{rows:?}");
-    }
+    let states = [ExceptionState::DeadLetter, ExceptionState::Retry, ExceptionState::Waiting, ExceptionState::Parked];
+    let page = operator.exceptions(&Filter::states(states), None, 10).unwrap();
+    assert!(page.exceptions.is_empty(), "{page:?}");
 }
 
 #[test]
@@ -213,16 +212,20 @@ fn a_forced_and_an_edited_replay_reach_the_stream_though_it_has_the_event() {
     insert(&database, 0, 1);
     let relay = Relay::builder(&database).handler("nats", handler).options(quick()).start().unwrap();
     let operator = Operator::new(&database);
-    let dead =
-        || operator.exceptions(&Filter::states([ExceptionState::DeadLetter]), None, 10).unwrap().exceptions.len() == 1;
+    let dead = || operator.exceptions(&Filter::default(), None, 10).unwrap().exceptions.len() == 1;
     wait_until("it is a dead letter", dead);
     operator.replay(1, "nats", false).unwrap();
     wait_until("it is one again", dead);
     assert_eq!(server.messages_in(STREAM), 1, "a plain replay of what is there adds nothing");
-    poison.store(false, std::sync::atomic::Ordering::SeqCst);
     operator.replay(1, "nats", true).unwrap();
     wait_until("the forced one is there", || server.messages_in(STREAM) == 2);
-    assert_eq!(server.read(STREAM)[1].id, "event-0:r2");
+    wait_until("and a dead letter as before", dead);
+    poison.store(false, std::sync::atomic::Ordering::SeqCst);
+    operator.edit(1, "nats", "[42]", true).unwrap();
+    wait_until("the edited one is there", || server.messages_in(STREAM) == 3);
+    let stored = server.read(STREAM);
+    assert_eq!([&stored[1].id, &stored[2].id], ["event-0:r2", "event-0:r3"]);
+    assert_eq!(stored[2].body["data"], json!([42]));
     relay.stop(Instant::now() + LONG).unwrap();
 }
 
@@ -348,4 +351,63 @@ fn a_broker_that_stands_still_is_an_outage_and_goes_on() {
     relay.stop(Instant::now() + LONG).unwrap();
     assert_once_and_in_order(&server, 400);
     assert_nothing_spent(&Operator::new(&database));
+}
+
+#[test]
+fn tls_with_an_authority_of_ones_own_and_a_client_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let openssl = |arguments: &[&str]| Command::new("openssl").args(arguments).stderr(Stdio::null()).status();
+    let (ca, ca_key) = (file("ca.pem"), file("ca.key"));
+    let made = openssl(&[
+        "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=ours", "-keyout", &ca_key, "-out",
+        &ca,
+    ]);
+    if !made.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: openssl is not installed");
+        return;
+    }
+    let names = file("names");
+    std::fs::write(&names, "subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n").unwrap();
+    let signed = |name: &str| {
+        let [key, request, certificate] = ["key", "csr", "pem"].map(|kind| file(&format!("{name}.{kind}")));
+        let subject = format!("/CN={name}");
+        openssl(&["req", "-newkey", "rsa:2048", "-nodes", "-subj", &subject, "-keyout", &key, "-out", &request])
+            .unwrap();
+        openssl(&[
+            "x509",
+            "-req",
+            "-days",
+            "2",
+            "-in",
+            &request,
+            "-CA",
+            &ca,
+            "-CAkey",
+            &ca_key,
+            "-CAcreateserial",
+            "-extfile",
+            &names,
+            "-out",
+            &certificate,
+        ])
+        .unwrap();
+        (certificate, key)
+    };
+    let (certificate, key) = signed("server");
+    let tls =
+        format!("tls {{ cert_file: {certificate:?}, key_file: {key:?}, ca_file: {ca:?}, verify: true, timeout: 5 }}");
+    let Some(server) = Server::start_with(&tls) else { return };
+    let event = NewEvent::new("a.v1", &1).unwrap().into_event(1);
+    let mut options = options(&server);
+    options.ack_timeout = Duration::from_secs(20);
+    options.connect_timeout = Duration::from_secs(20);
+    let publish = |options: &NatsOptions| NatsSink::new(options.clone()).unwrap().handle(&event);
+    assert!(matches!(publish(&options), Err(DispatchError::Unavailable { .. })), "an authority nobody knows");
+    options.tls_ca = Some(ca.clone().into());
+    options.tls_required = true;
+    assert!(matches!(publish(&options), Err(DispatchError::Unavailable { .. })), "no certificate to show");
+    let (certificate, key) = signed("client");
+    options.tls_client = Some((certificate.into(), key.into()));
+    publish(&options).unwrap();
 }

@@ -282,7 +282,7 @@ fn g1_a_fault_after_a_write_fails_the_whole_batch(writer: &dyn Writer, site: &Si
 
 fn an_import_follows_its_source_and_spares_edits(writer: &dyn Writer, site: &Site) {
     let run = |hash: &str, title: &str| {
-        writer.enqueue(import("posts/a.md", hash, post(title).times(1_000, 2_000))).unwrap().into_applied()
+        writer.enqueue(import("posts/a.md", hash, post(title).times(1_000, 2_000))).unwrap().into_applied().unwrap()
     };
     let Applied::Created(first) = run("h1", "One") else { panic!("not created") };
     assert_eq!((first.slug.as_str(), first.created_at, first.updated_at), ("one", 1_000, 2_000));
@@ -318,6 +318,13 @@ macro_rules! conformance {
             fn $test() {
                 let site = super::Site::new();
                 super::$test(&site.queued(), &site);
+            })*
+        }
+        mod gated_writer {
+            $(#[test]
+            fn $test() {
+                let site = super::Site::new();
+                super::$test(&site.gated(), &site);
             })*
         }
         mod direct_writer {

@@ -224,6 +224,10 @@ fn case_c22_a_key_outlives_kill_9_and_a_restart() {
     assert_eq!(post(&server, "k"), first);
     assert_ne!(post(&server, "k2"), first);
     place.stop(server);
+    let old = "UPDATE request_keys SET created_at = created_at - 86400000 WHERE key = 'k'";
+    Connection::open(place.data().join("articles.db")).unwrap().execute(old, []).unwrap();
+    place.stop(place.serve(&[]));
+    assert_eq!(place.count("SELECT count(*) FROM request_keys"), 1, "a start forgets what is past its day");
     assert_eq!(place.count("SELECT count(*) FROM articles"), 2);
     assert_eq!(place.count("SELECT count(*) FROM event_outbox"), 2);
 }

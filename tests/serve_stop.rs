@@ -200,7 +200,7 @@ fn a_stop_logs_each_service_in_reverse_order_and_exits_with_0() {
         .filter(|line| line.contains("phase=stopped"))
         .filter_map(|line| line.split("service=").nth(1)?.split_whitespace().next())
         .collect();
-    assert_eq!(stopped, ["http", "relay", "queue-writer", "storage"], "{log}");
+    assert_eq!(stopped, ["http", "relay", "job-runner", "queue-writer", "storage"], "{log}");
 }
 
 #[test]

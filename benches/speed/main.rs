@@ -6,13 +6,17 @@
 
 mod figures;
 mod input;
+mod jobs;
 mod latency;
 mod memory;
 mod mixed;
+#[cfg(feature = "nats")]
+mod nats;
 mod pipeline;
 mod place;
 mod raw;
 mod relay;
+mod retention;
 mod scale;
 mod search;
 mod sizes;
@@ -42,11 +46,15 @@ const SECTIONS: &[Section] = &[
     Section { lines: &["relay.latency.ratio"], measure: latency::latency },
     Section { lines: &["relay.failing.ratio"], measure: relay::failing },
     Section { lines: &["relay.slow_lane.ratio"], measure: relay::slow_lane },
+    Section { lines: &["jobs.apply.ratio"], measure: jobs::apply },
     Section { lines: &["e2e.ratio"], measure: pipeline::end_to_end },
     Section { lines: &["search.index.ratio"], measure: search::index },
     Section { lines: &["scale.poll.ratio", "scale.read.ratio"], measure: scale::behind_a_log },
     Section { lines: &["scale.write.ratio"], measure: scale::write },
+    Section { lines: &["retention.p99.ratio"], measure: retention::removal },
     Section { lines: &["mem.backlog_mib"], measure: memory::backlog },
+    #[cfg(feature = "nats")]
+    Section { lines: &["nats.publish", "nats.publish.ratio"], measure: nats::publish },
     Section { lines: &["idle.writes"], measure: still::idle },
     Section { lines: &["start.ratio", "stop.ms"], measure: still::start_and_stop },
 ];

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use tempfile::TempDir;
 use vayu_articles::article::{self, ArticleRepository};
 use vayu_articles::clock::SharedClock;
+use vayu_articles::jobs::{self, JobOptions, Journal};
 use vayu_articles::outbox;
 use vayu_articles::queue::SqliteWriter;
 use vayu_articles::rusqlite::Connection;
@@ -17,7 +18,7 @@ use vayu_articles::storage::{Component, Database, Options};
 use crate::figures::Outcome;
 
 /// What the product's tables are made of.
-pub const COMPONENTS: [Component; 2] = [outbox::COMPONENT, article::COMPONENT];
+pub const COMPONENTS: [Component; 3] = [outbox::COMPONENT, article::COMPONENT, jobs::COMPONENT];
 /// Only a hang reaches it.
 pub const LONG: Duration = Duration::from_secs(120);
 
@@ -70,7 +71,8 @@ impl Site {
     fn open_with(folder: &Path, name: &str, options: Options) -> Outcome<Self> {
         let path = folder.join(name);
         let database = Database::open(&path, &COMPONENTS, options)?;
-        let writer = Arc::new(SqliteWriter::new(&database));
+        let gate = Arc::new(Journal::new(&database, &JobOptions::default()));
+        let writer = Arc::new(SqliteWriter::with_gate(&database, gate));
         let service = ArticleService::new(writer, ArticleRepository::new(database.clone()));
         Ok(Self { database, service, path })
     }

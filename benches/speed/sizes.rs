@@ -8,6 +8,8 @@ pub struct Sizes {
     pub callers64: usize,
     pub caller1: usize,
     pub bulk: usize,
+    /// Jobs that wait.
+    pub jobs: usize,
     /// Events in the log that is drained.
     pub log: usize,
     /// Events of the lines about failing and slow lanes.
@@ -15,6 +17,9 @@ pub struct Sizes {
     pub latency_samples: usize,
     pub end_to_end: usize,
     pub search: usize,
+    /// Events published to a broker; only in the large run, with the feature `nats`.
+    #[cfg(feature = "nats")]
+    pub publish: usize,
     /// Rows behind which a poll, a read, a write and a start are measured.
     pub behind: usize,
     /// Dead letters, and as many waiting rows, among them.
@@ -33,11 +38,14 @@ impl Sizes {
             callers64: 9_600,
             caller1: 1_200,
             bulk: 12_000,
+            jobs: 20_000,
             log: 200_000,
             lane: 60_000,
             latency_samples: 600,
             end_to_end: 9_600,
             search: 2_048,
+            #[cfg(feature = "nats")]
+            publish: 0,
             behind: 100_000,
             exceptions: 10_000,
         }
@@ -49,11 +57,14 @@ impl Sizes {
             callers64: 64_000,
             caller1: 8_000,
             bulk: 64_000,
+            jobs: 64_000,
             log: 1_000_000,
             lane: 400_000,
             latency_samples: 4_000,
             end_to_end: 64_000,
             search: 16_384,
+            #[cfg(feature = "nats")]
+            publish: 50_000,
             behind: 1_000_000,
             exceptions: 10_000,
         }

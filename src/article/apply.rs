@@ -7,10 +7,10 @@
 use rusqlite::{OptionalExtension, Transaction, params};
 use serde::{Deserialize, Serialize};
 
-use super::model::{Article, DELETED, UPDATED};
+use super::model::{Article, DELETED, Status, UPDATED};
 use super::mutation::{Change, Draft, PreparedMutation};
 use super::tags::{self, Tag};
-use super::validate::CheckedPatch;
+use super::validate::{self, CheckedPatch};
 use super::{ArticleError, Expected, rows, slug, sql};
 use crate::outbox;
 
@@ -116,6 +116,7 @@ pub fn apply(tx: &Transaction<'_>, mutation: &PreparedMutation) -> Result<Applie
             let before = current(tx, slug, expected)?;
             delete(tx, mutation, before).map(Applied::Deleted)
         }
+        Change::Publish { id, publish_at } => publish(tx, mutation, id, *publish_at),
         Change::Import { source, hash, draft } => import(tx, mutation, source, hash, draft),
     }
 }
@@ -175,6 +176,7 @@ fn insert_article(tx: &Transaction<'_>, article: &Article) -> rusqlite::Result<b
         article.created_at,
         article.updated_at,
         article.content,
+        article.publish_at,
     ])?;
     Ok(inserted == 1)
 }
@@ -200,7 +202,8 @@ fn revise(
 ) -> Result<Applied, ArticleError> {
     let previous = before.as_previous();
     let mut article = before;
-    let revised = Revised::new(&mut article, patch);
+    let placed = placed(&article, patch, mutation.now_ms)?;
+    let revised = Revised::new(&mut article, patch, placed);
     if !revised.anything() {
         return Ok(Applied::Unchanged(article));
     }
@@ -218,6 +221,25 @@ fn revise(
     Ok(Applied::Updated(article))
 }
 
+type Placed = (Status, Option<i64>);
+
+/// The status and the time that the patch leaves `article` with.
+fn placed(article: &Article, patch: &CheckedPatch, now_ms: i64) -> Result<Placed, ArticleError> {
+    let status = patch.status.unwrap_or(article.status);
+    match patch.publish_at {
+        Some(Some(at)) if at <= now_ms => Ok((Status::Published, None)),
+        Some(Some(_)) if article.status == Status::Published && patch.status != Some(Status::Scheduled) => {
+            let reason = "cannot be set: the article is published already; send the status \"scheduled\" along to withdraw it until then";
+            Err(ArticleError::invalid("publish_at", reason))
+        }
+        Some(Some(at)) => Ok((Status::Scheduled, Some(at))),
+        Some(None) => Ok((status.stored(), None)),
+        None if status != Status::Scheduled => Ok((status, None)),
+        None if article.publish_at.is_some() => Ok((status, article.publish_at)),
+        None => Err(validate::unscheduled()),
+    }
+}
+
 /// What a patch changed in an article.
 struct Revised {
     /// Title or content.
@@ -229,11 +251,11 @@ struct Revised {
 }
 
 impl Revised {
-    fn new(article: &mut Article, patch: &CheckedPatch) -> Self {
+    fn new(article: &mut Article, patch: &CheckedPatch, (status, publish_at): Placed) -> Self {
         let title = set(&mut article.title, patch.title.as_ref());
         let content = set(&mut article.content, patch.content.as_ref());
         let kind = set(&mut article.kind, patch.kind.as_ref());
-        let status = set(&mut article.status, patch.status.as_ref());
+        let status = set(&mut article.status, Some(&status)) | set(&mut article.publish_at, Some(&publish_at));
         let created_at = set(&mut article.created_at, patch.created_at.as_ref());
         Self {
             text: title || content,
@@ -272,6 +294,7 @@ fn update_article(tx: &Transaction<'_>, article: &Article, revised: &Revised) ->
             article.status,
             article.slug,
             article.created_at,
+            article.publish_at,
         ])?
     } else {
         tx.prepare_cached(sql::UPDATE_TEXT)?.execute(params![
@@ -283,6 +306,23 @@ fn update_article(tx: &Transaction<'_>, article: &Article, revised: &Revised) ->
         ])?
     };
     one_row(updated)
+}
+
+/// Publishes a scheduled article whose time this is. It comes first in the lists, as what was just published.
+fn publish(
+    tx: &Transaction<'_>,
+    mutation: &PreparedMutation,
+    id: &str,
+    publish_at: i64,
+) -> Result<Applied, ArticleError> {
+    let found = rows::find(tx, sql::ARTICLE_BY_ID, id)?;
+    let article = found.ok_or_else(|| ArticleError::NotFound { slug: id.to_owned() })?;
+    if article.publish_at != Some(publish_at) {
+        return Ok(Applied::Unchanged(article));
+    }
+    let patch =
+        CheckedPatch { status: Some(Status::Published), created_at: Some(publish_at), ..CheckedPatch::default() };
+    revise(tx, mutation, article, &patch, mutation.now_ms)
 }
 
 fn delete(tx: &Transaction<'_>, mutation: &PreparedMutation, article: Article) -> Result<Article, ArticleError> {

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Article, ArticleError, Kind, Status};
+use crate::clock::parse_rfc3339;
 
 /// An article to be created.
 ///
@@ -28,6 +29,9 @@ pub struct NewArticle {
     pub kind: Kind,
     /// Published by default.
     pub status: Status,
+    /// When to publish it, milliseconds since the Unix epoch. It is scheduled until then, whatever `status` says; a time that
+    /// has passed means now.
+    pub publish_at: Option<i64>,
     /// For imports: 1 to 64 of `[A-Za-z0-9_-]`, beginning with a letter or digit. A fresh UUIDv7 when absent.
     pub id: Option<String>,
     /// For imports: milliseconds since the Unix epoch. Now when absent.
@@ -50,8 +54,11 @@ pub struct ArticlePatch {
     pub tags: Option<Vec<String>>,
     /// A new kind.
     pub kind: Option<Kind>,
-    /// A new status.
+    /// A new status. `draft` and `published` end a schedule.
     pub status: Option<Status>,
+    /// When to publish it, as in [`NewArticle::publish_at`]; `Some(None)` takes the time away and leaves a draft. An article that
+    /// is published already is withdrawn until then only if `status` is [`Status::Scheduled`].
+    pub publish_at: Option<Option<i64>>,
 }
 
 /// What the caller believes the article to be; what is `None` is not compared. Makes a change compare-and-set.
@@ -100,6 +107,13 @@ impl NewArticle {
         self
     }
 
+    /// Schedules it (milliseconds since the Unix epoch).
+    #[must_use]
+    pub fn publish_at(mut self, at_ms: i64) -> Self {
+        self.publish_at = Some(at_ms);
+        self
+    }
+
     /// Sets the id, for an article that has one already.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
@@ -115,7 +129,8 @@ impl NewArticle {
         self
     }
 
-    /// An article from a JSON object with `title`, `content` and optionally `slug`, `tags`, `kind`, `status`.
+    /// An article from a JSON object with `title`, `content` and optionally `slug`, `tags`, `kind`, `status`, `publish_at` (RFC 3339
+    /// with its offset).
     ///
     /// `null` is never taken for an absent field. `id`, `version`, `created_at` and `updated_at`, which a stored article
     /// has besides, are passed over, so that what was read can be sent back; any other field is refused. Lengths are
@@ -132,6 +147,7 @@ impl NewArticle {
             tags: patch.tags.unwrap_or_default(),
             kind: patch.kind.unwrap_or_default(),
             status: patch.status.unwrap_or_default(),
+            publish_at: patch.publish_at.flatten(),
             ..Self::default()
         })
     }
@@ -180,8 +196,22 @@ impl ArticlePatch {
         self
     }
 
-    /// A patch from a JSON object: an absent field stays as it is, `null` is refused. Otherwise as
-    /// [`NewArticle::from_json`].
+    /// Publishes it at that time (milliseconds since the Unix epoch).
+    #[must_use]
+    pub fn publish_at(mut self, at_ms: i64) -> Self {
+        self.publish_at = Some(Some(at_ms));
+        self
+    }
+
+    /// Takes the time of publication away.
+    #[must_use]
+    pub fn no_publish_at(mut self) -> Self {
+        self.publish_at = Some(None);
+        self
+    }
+
+    /// A patch from a JSON object: an absent field stays as it is, `null` is refused, except that it takes `publish_at` away.
+    /// Otherwise as [`NewArticle::from_json`].
     ///
     /// # Errors
     /// [`ArticleError::Invalid`] with the field's name and what it must be; `body` if `json` is not an object.
@@ -195,6 +225,7 @@ impl ArticlePatch {
             tags: list(object, "tags")?,
             kind: text(object, "kind")?.map(|name| name.parse()).transpose()?,
             status: text(object, "status")?.map(|name| name.parse()).transpose()?,
+            publish_at: publish_at(object)?,
         })
     }
 }
@@ -231,7 +262,7 @@ impl Expected {
     }
 }
 
-const KNOWN: [&str; 6] = ["title", "content", "slug", "tags", "kind", "status"];
+const KNOWN: [&str; 7] = ["title", "content", "slug", "tags", "kind", "status", "publish_at"];
 const PASSED_OVER: [&str; 4] = ["id", "version", "created_at", "updated_at"];
 
 fn refuse_unknown(object: &Map<String, Value>) -> Result<(), ArticleError> {
@@ -250,6 +281,17 @@ fn text(object: &Map<String, Value>, field: &'static str) -> Result<Option<Strin
         None => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),
         Some(other) => Err(ArticleError::invalid(field, format!("must be a string, not {}", name_of(other)))),
+    }
+}
+
+fn publish_at(object: &Map<String, Value>) -> Result<Option<Option<i64>>, ArticleError> {
+    if object.get("publish_at").is_some_and(Value::is_null) {
+        return Ok(Some(None));
+    }
+    let Some(text) = text(object, "publish_at")? else { return Ok(None) };
+    match parse_rfc3339(&text) {
+        Ok(at) => Ok(Some(Some(at))),
+        Err(reason) => Err(ArticleError::invalid("publish_at", reason)),
     }
 }
 

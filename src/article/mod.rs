@@ -9,6 +9,8 @@
 //! - Tags are trimmed and compared without regard to case (see [`tag_key`]); repetitions are dropped, empty ones refused.
 //! - U+0000 is refused in every field.
 //! - A patch that changes nothing writes nothing and emits no event.
+//! - `publish_at` decides: with a time to come the article is scheduled, with one that has passed it is published now, whatever
+//!   `status` says beside it. An article published by its time bears that time as `created_at`, so that it comes first in lists.
 
 mod apply;
 mod error;
@@ -22,6 +24,7 @@ mod slug;
 mod sql;
 mod tags;
 mod validate;
+mod wire;
 
 pub use apply::{Applied, Kept, apply};
 pub use error::ArticleError;
@@ -33,7 +36,7 @@ pub use repository::{
     TagCount,
 };
 pub use request_key::{MAX_REQUEST_KEY_BYTES, REQUEST_KEY_KEPT_MS, RequestKey, prune_request_keys};
-pub(crate) use request_key::{Outcomes, is_remembered, once};
+pub(crate) use request_key::{Outcome, Outcomes, is_remembered, once};
 pub use slug::{MAX_SLUG_CHARS, slug_from_title};
 pub use tags::{MAX_TAG_CHARS, MAX_TAGS, tag_key};
 pub use validate::{MAX_CONTENT_BYTES, MAX_TITLE_CHARS};
@@ -46,5 +49,6 @@ pub const COMPONENT: storage::Component = storage::Component {
     migrations: &[
         include_str!("../../sql/articles/0001_articles.sql"),
         include_str!("../../sql/articles/0002_request_keys.sql"),
+        include_str!("../../sql/articles/0003_schedule.sql"),
     ],
 };

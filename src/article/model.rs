@@ -35,6 +35,8 @@ pub enum Kind {
 pub enum Status {
     /// Only its author sees it.
     Draft,
+    /// Only its author sees it until the time at which a job publishes it. Stored as a draft with that time.
+    Scheduled,
     /// Everybody sees it.
     #[default]
     Published,
@@ -48,7 +50,7 @@ pub struct Article {
     pub id: String,
     /// Post or page.
     pub kind: Kind,
-    /// Draft or published.
+    /// Draft, scheduled or published.
     pub status: Status,
     /// Unique name in URLs.
     pub slug: String,
@@ -64,6 +66,9 @@ pub struct Article {
     pub created_at: i64,
     /// Milliseconds since the Unix epoch.
     pub updated_at: i64,
+    /// When it will be published, milliseconds since the Unix epoch; of a scheduled article only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub publish_at: Option<i64>,
 }
 
 /// The payload of `article.created.v1`, `article.updated.v1` and `article.deleted.v1`; never the content.
@@ -79,7 +84,7 @@ pub struct ArticleEvent {
     pub slug: String,
     /// Title after the change.
     pub title: String,
-    /// Status after the change.
+    /// Status after the change; a scheduled article is a draft here.
     pub status: Status,
     /// Tags after the change (empty after a deletion).
     pub tags: Vec<String>,
@@ -92,7 +97,7 @@ pub struct ArticleEvent {
 pub struct Previous {
     /// Slug before.
     pub slug: String,
-    /// Status before.
+    /// Status before; a scheduled article was a draft.
     pub status: Status,
     /// Tags before.
     pub tags: Vec<String>,
@@ -107,7 +112,7 @@ impl Article {
             kind: self.kind,
             slug: self.slug.clone(),
             title: self.title.clone(),
-            status: self.status,
+            status: self.status.stored(),
             tags: self.tags.clone(),
             previous,
         }
@@ -115,7 +120,7 @@ impl Article {
 
     /// What the next event will name as having been before.
     pub(super) fn as_previous(&self) -> Previous {
-        Previous { slug: self.slug.clone(), status: self.status, tags: self.tags.clone() }
+        Previous { slug: self.slug.clone(), status: self.status.stored(), tags: self.tags.clone() }
     }
 }
 
@@ -138,14 +143,20 @@ impl Kind {
 
 impl Status {
     /// Every status there is.
-    pub const ALL: &'static [Status] = &[Status::Draft, Status::Published];
+    pub const ALL: &'static [Status] = &[Status::Draft, Status::Scheduled, Status::Published];
 
-    /// The status's name in JSON, SQL and URLs: `draft`, `published`.
+    /// The status's name in JSON and URLs: `draft`, `scheduled`, `published`.
     pub fn as_str(self) -> &'static str {
         match self {
             Status::Draft => "draft",
+            Status::Scheduled => "scheduled",
             Status::Published => "published",
         }
+    }
+
+    /// What stands in the table's column and in events.
+    pub(super) fn stored(self) -> Self {
+        if self == Status::Scheduled { Status::Draft } else { self }
     }
 
     fn from_name(name: &str) -> Option<Self> {
@@ -165,7 +176,8 @@ impl FromStr for Status {
     type Err = ArticleError;
 
     fn from_str(name: &str) -> Result<Self, ArticleError> {
-        Self::from_name(name).ok_or_else(|| ArticleError::invalid("status", "must be \"draft\" or \"published\""))
+        Self::from_name(name)
+            .ok_or_else(|| ArticleError::invalid("status", "must be \"draft\", \"scheduled\" or \"published\""))
     }
 }
 
@@ -189,7 +201,7 @@ impl ToSql for Kind {
 
 impl ToSql for Status {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(ToSqlOutput::from(self.as_str()))
+        Ok(ToSqlOutput::from(self.stored().as_str()))
     }
 }
 

@@ -4,7 +4,7 @@ use rusqlite::Connection;
 use uuid::Uuid;
 
 use super::input::{ArticlePatch, Expected, NewArticle};
-use super::model::{Article, ArticleEvent, CREATED};
+use super::model::{Article, ArticleEvent, CREATED, Status};
 use super::tags::Tag;
 use super::validate::{self, CheckedPatch};
 use super::{ArticleError, rows, slug, sql, tags};
@@ -31,6 +31,13 @@ pub enum Mutation {
         slug: String,
         /// What it must be for that.
         expected: Expected,
+    },
+    /// Publishes the article with this id, whose time has come. If that is not its time (any more), nothing is changed.
+    Publish {
+        /// The article's id.
+        id: String,
+        /// The time it was scheduled for, milliseconds since the Unix epoch.
+        publish_at: i64,
     },
     /// Creates an article from a source outside, or brings it up to date, once per content of the source.
     ///
@@ -60,6 +67,7 @@ pub(super) enum Change {
     Create(Draft),
     Update { slug: String, patch: CheckedPatch, expected: Expected },
     Delete { slug: String, expected: Expected },
+    Publish { id: String, publish_at: i64 },
     Import { source: String, hash: String, draft: Draft },
 }
 
@@ -105,6 +113,10 @@ impl Mutation {
             Self::Create(article) => Change::Create(Draft::new(article, now_ms)?),
             Self::Update { slug, patch, expected } => Change::Update { slug, patch: validate::patch(patch)?, expected },
             Self::Delete { slug, expected } => Change::Delete { slug, expected },
+            Self::Publish { id, publish_at } => {
+                validate::id(&id)?;
+                Change::Publish { id, publish_at }
+            }
             Self::Import { source, hash, article } => {
                 validate::source("source", &source)?;
                 validate::source("hash", &hash)?;
@@ -118,6 +130,29 @@ impl PreparedMutation {
     /// The id of the event that this mutation emits, if it emits one.
     pub fn event_id(&self) -> &str {
         &self.event.event_id
+    }
+
+    /// Gives the event the id that the mutation had when it was first made ready.
+    pub(crate) fn set_event_id(&mut self, event_id: String) {
+        self.event.event_id = event_id;
+    }
+
+    /// When it was made ready, milliseconds since the Unix epoch.
+    pub fn now_ms(&self) -> i64 {
+        self.now_ms
+    }
+
+    /// The id of the article that it creates, if it creates one.
+    pub fn created_id(&self) -> Option<&str> {
+        match &self.change {
+            Change::Create(draft) => Some(&draft.article.id),
+            _ => None,
+        }
+    }
+
+    /// The correlation id that its event will bear.
+    pub fn correlation_id(&self) -> Option<&str> {
+        self.event.correlation_id.as_deref()
     }
 
     /// Whether this mutation's event is in the log, and so the mutation in the tables, as neither is there without the
@@ -142,7 +177,7 @@ impl PreparedMutation {
         let carried = match &self.change {
             Change::Create(draft) | Change::Import { draft, .. } => draft.article.content.len(),
             Change::Update { patch, .. } => patch.content.as_ref().map_or(0, String::len),
-            Change::Delete { .. } => 0,
+            Change::Delete { .. } | Change::Publish { .. } => 0,
         };
         OVERHEAD + carried + self.event.payload.len()
     }
@@ -152,7 +187,7 @@ impl PreparedMutation {
         2 + match &self.change {
             Change::Create(draft) | Change::Import { draft, .. } => draft.tags.len(),
             Change::Update { patch, .. } => patch.tags.as_ref().map_or(0, Vec::len),
-            Change::Delete { .. } => 1,
+            Change::Delete { .. } | Change::Publish { .. } => 1,
         }
     }
 
@@ -180,13 +215,20 @@ impl Draft {
         new.id.as_deref().map_or(Ok(()), validate::id)?;
         new.created_at.map_or(Ok(()), |at| validate::time("created_at", at))?;
         new.updated_at.map_or(Ok(()), |at| validate::time("updated_at", at))?;
+        new.publish_at.map_or(Ok(()), |at| validate::time("publish_at", at))?;
+        let (status, publish_at) = match new.publish_at {
+            Some(at) if at > now_ms => (Status::Scheduled, Some(at)),
+            Some(_) => (Status::Published, None),
+            None if new.status == Status::Scheduled => return Err(validate::unscheduled()),
+            None => (new.status, None),
+        };
         let tags = tags::check(&new.tags)?;
         let (explicit_slug, explicit_id) = (new.slug.is_some(), new.id.is_some());
         let created_at = new.created_at.unwrap_or(now_ms);
         let article = Article {
             id: new.id.unwrap_or_else(|| Uuid::now_v7().to_string()),
             kind: new.kind,
-            status: new.status,
+            status,
             slug: new.slug.unwrap_or_else(|| slug::slug_from_title(&new.title)),
             title: new.title,
             content: new.content,
@@ -194,6 +236,7 @@ impl Draft {
             version: 1,
             created_at,
             updated_at: new.updated_at.unwrap_or(created_at),
+            publish_at,
         };
         Ok(Self { article, tags, explicit_slug, explicit_id, times: (new.created_at, new.updated_at) })
     }
@@ -208,6 +251,7 @@ impl Draft {
             tags: Some(self.tags.clone()),
             kind: Some(self.article.kind),
             status: Some(self.article.status),
+            publish_at: self.article.publish_at.map(Some),
             created_at: self.times.0,
         }
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::request_key::Remembered;
 use super::tags::tag_key;
-use super::{Applied, Article, ArticleError, Kind, RequestKey, Status, rows, sql};
+use super::{Article, ArticleError, Kind, Outcome, RequestKey, Status, rows, sql};
 use crate::storage::{Database, ReadError};
 
 /// Most articles on one page of a list.
@@ -79,6 +79,9 @@ pub struct ArticleSummary {
     pub created_at: i64,
     /// As in [`Article`].
     pub updated_at: i64,
+    /// As in [`Article`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub publish_at: Option<i64>,
 }
 
 /// Where an article is, and since when it is as it is.
@@ -233,7 +236,10 @@ impl ArticleRepository {
     ///
     /// # Errors
     /// [`RepositoryError::Read`].
-    pub fn remembered(&self, key: &RequestKey) -> Result<Option<Result<Applied, ArticleError>>, RepositoryError> {
+    pub(crate) fn remembered(
+        &self,
+        key: &RequestKey,
+    ) -> Result<Option<Result<Outcome, ArticleError>>, RepositoryError> {
         let now_ms = self.database.clock().now_ms();
         let found = self.read(|conn| Remembered::find(conn, key, now_ms))?;
         Ok(found.and_then(|found| found.outcomes(key).map_or_else(|error| Some(Err(error)), |mut all| all.pop())))
@@ -359,16 +365,18 @@ fn site_version(conn: &Connection) -> rusqlite::Result<SiteVersion> {
 
 impl ArticleSummary {
     fn without_tags(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let publish_at = row.get(8)?;
         Ok(Self {
             id: row.get(0)?,
             kind: row.get(1)?,
-            status: row.get(2)?,
+            status: rows::status(row.get(2)?, publish_at),
             slug: row.get(3)?,
             title: row.get(4)?,
             tags: Vec::new(),
             version: row.get(5)?,
             created_at: row.get(6)?,
             updated_at: row.get(7)?,
+            publish_at,
         })
     }
 }
@@ -376,9 +384,10 @@ impl ArticleSummary {
 impl ArticleStamp {
     /// The stamp of `article`.
     pub fn of(article: &Article) -> Self {
-        let Article { id, kind, status, slug, title, content, tags, version, created_at, updated_at } = article;
+        let Article { id, kind, status, slug, title, content, tags, version, created_at, updated_at, publish_at } =
+            article;
         let mut mark = DefaultHasher::new();
-        (kind, status, slug, title, content, tags, created_at).hash(&mut mark);
+        (kind, status, slug, title, content, tags, created_at, publish_at).hash(&mut mark);
         Self { id: id.clone(), version: *version, updated_at: *updated_at, mark: Some(mark.finish()) }
     }
 

@@ -16,7 +16,15 @@ pub const MAX_REQUEST_KEY_BYTES: usize = 255;
 const PRUNED_PER_KEY: i64 = 8;
 
 /// What became of each mutation of a request, in order.
-pub(crate) type Outcomes = Vec<Result<Applied, ArticleError>>;
+pub(crate) type Outcomes = Vec<Result<Outcome, ArticleError>>;
+
+/// What became of a mutation that was not refused.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Applied(Applied),
+    /// It waits as the job of this number.
+    Deferred(i64),
+}
 
 /// What makes a repeated request harmless: a key that its sender chose, and what tells this request from another.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,13 +60,14 @@ impl RequestKey {
 }
 
 /// Does `work` in the caller's transaction unless that was done before under `key`; then gives what came of it.
-pub(crate) fn once(
+pub(crate) fn once<E: From<ArticleError>>(
     tx: &Transaction<'_>,
     key: &RequestKey,
     now_ms: i64,
-    work: impl FnOnce() -> Result<Outcomes, ArticleError>,
-) -> Result<Outcomes, ArticleError> {
-    if let Some(outcomes) = Remembered::find(tx, key, now_ms)?.map(|found| found.outcomes(key)).transpose()? {
+    work: impl FnOnce() -> Result<Outcomes, E>,
+) -> Result<Outcomes, E> {
+    let found = Remembered::find(tx, key, now_ms).map_err(ArticleError::from)?;
+    if let Some(outcomes) = found.map(|found| found.outcomes(key)).transpose()? {
         return Ok(outcomes);
     }
     let outcomes = work()?;
@@ -126,6 +135,7 @@ enum Stored<'a> {
     Deleted(&'a Article),
     Unchanged(&'a Article),
     Kept(Kept, Option<&'a Article>),
+    Deferred(i64),
     Invalid(&'a str, &'a str),
     SlugTaken(&'a str),
     IdTaken(&'a str),
@@ -142,6 +152,7 @@ enum Restored {
     Deleted(Article),
     Unchanged(Article),
     Kept(Kept, Option<Article>),
+    Deferred(i64),
     Invalid(String, String),
     SlugTaken(String),
     IdTaken(String),
@@ -151,13 +162,16 @@ enum Restored {
 
 impl<'a> Stored<'a> {
     /// `None` for what no committed request can have led to.
-    fn of(outcome: &'a Result<Applied, ArticleError>) -> Option<Self> {
+    fn of(outcome: &'a Result<Outcome, ArticleError>) -> Option<Self> {
         Some(match outcome {
-            Ok(Applied::Created(article)) => Self::Created(article),
-            Ok(Applied::Updated(article)) => Self::Updated(article),
-            Ok(Applied::Deleted(article)) => Self::Deleted(article),
-            Ok(Applied::Unchanged(article)) => Self::Unchanged(article),
-            Ok(Applied::Kept { reason, article }) => Self::Kept(*reason, article.as_ref()),
+            Ok(Outcome::Applied(applied)) => match applied {
+                Applied::Created(article) => Self::Created(article),
+                Applied::Updated(article) => Self::Updated(article),
+                Applied::Deleted(article) => Self::Deleted(article),
+                Applied::Unchanged(article) => Self::Unchanged(article),
+                Applied::Kept { reason, article } => Self::Kept(*reason, article.as_ref()),
+            },
+            Ok(Outcome::Deferred(job)) => Self::Deferred(*job),
             Err(ArticleError::Invalid { field, reason }) => Self::Invalid(field, reason),
             Err(ArticleError::SlugTaken { slug }) => Self::SlugTaken(slug),
             Err(ArticleError::IdTaken { id }) => Self::IdTaken(id),
@@ -171,13 +185,15 @@ impl<'a> Stored<'a> {
 }
 
 impl Restored {
-    fn into_outcome(self) -> Result<Applied, ArticleError> {
+    fn into_outcome(self) -> Result<Outcome, ArticleError> {
+        let applied = |applied| Ok(Outcome::Applied(applied));
         match self {
-            Self::Created(article) => Ok(Applied::Created(article)),
-            Self::Updated(article) => Ok(Applied::Updated(article)),
-            Self::Deleted(article) => Ok(Applied::Deleted(article)),
-            Self::Unchanged(article) => Ok(Applied::Unchanged(article)),
-            Self::Kept(reason, article) => Ok(Applied::Kept { reason, article }),
+            Self::Created(article) => applied(Applied::Created(article)),
+            Self::Updated(article) => applied(Applied::Updated(article)),
+            Self::Deleted(article) => applied(Applied::Deleted(article)),
+            Self::Unchanged(article) => applied(Applied::Unchanged(article)),
+            Self::Kept(reason, article) => applied(Applied::Kept { reason, article }),
+            Self::Deferred(job) => Ok(Outcome::Deferred(job)),
             Self::Invalid(field, reason) => Err(ArticleError::invalid(field, reason)),
             Self::SlugTaken(slug) => Err(ArticleError::SlugTaken { slug }),
             Self::IdTaken(id) => Err(ArticleError::IdTaken { id }),

@@ -3,8 +3,8 @@
 use super::{Kind, Status};
 
 pub(super) const INSERT_ARTICLE: &str = "\
-    INSERT INTO articles (id, kind, status, slug, title, version, created_at, updated_at, content) \
-    VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8) ON CONFLICT DO NOTHING";
+    INSERT INTO articles (id, kind, status, slug, title, version, created_at, updated_at, content, publish_at) \
+    VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING";
 pub(super) const INSERT_TAG: &str =
     "INSERT INTO article_tags (article_id, tag, position, label) VALUES (?1, ?2, ?3, ?4)";
 pub(super) const DELETE_TAGS: &str = "DELETE FROM article_tags WHERE article_id = ?1";
@@ -14,13 +14,15 @@ pub(super) const UPDATE_TEXT: &str = "\
     UPDATE articles SET title = ?3, version = version + 1, updated_at = ?4, content = ?5 WHERE id = ?1 AND version = ?2";
 pub(super) const UPDATE_ALL: &str = "\
     UPDATE articles SET title = ?3, version = version + 1, updated_at = ?4, content = ?5, \
-    kind = ?6, status = ?7, slug = ?8, created_at = ?9 WHERE id = ?1 AND version = ?2";
+    kind = ?6, status = ?7, slug = ?8, created_at = ?9, publish_at = ?10 WHERE id = ?1 AND version = ?2";
 pub(super) const DELETE_ARTICLE: &str = "DELETE FROM articles WHERE id = ?1 AND version = ?2";
 
 pub(super) const ARTICLE_BY_SLUG: &str = "\
-    SELECT id, kind, status, slug, title, version, created_at, updated_at, content FROM articles WHERE slug = ?1";
+    SELECT id, kind, status, slug, title, version, created_at, updated_at, content, publish_at FROM articles \
+    WHERE slug = ?1";
 pub(super) const ARTICLE_BY_ID: &str = "\
-    SELECT id, kind, status, slug, title, version, created_at, updated_at, content FROM articles WHERE id = ?1";
+    SELECT id, kind, status, slug, title, version, created_at, updated_at, content, publish_at FROM articles \
+    WHERE id = ?1";
 pub(super) const TAGS_OF: &str = "SELECT label FROM article_tags WHERE article_id = ?1 ORDER BY position";
 pub(super) const HAS_SLUG: &str = "SELECT 1 FROM articles WHERE slug = ?1";
 pub(super) const HAS_ID: &str = "SELECT 1 FROM articles WHERE id = ?1";
@@ -46,7 +48,7 @@ pub(super) const PRUNE_REQUEST_KEYS: &str = "\
     (SELECT id FROM request_keys WHERE created_at <= ?1 ORDER BY created_at LIMIT ?2)";
 
 pub(super) const ARTICLES_AFTER: &str = "\
-    SELECT id, kind, status, slug, title, version, created_at, updated_at, content FROM articles \
+    SELECT id, kind, status, slug, title, version, created_at, updated_at, content, publish_at FROM articles \
     WHERE id > ?1 ORDER BY id LIMIT ?2";
 pub(super) const STAMPS_AFTER: &str = "SELECT id, version, updated_at FROM articles WHERE id > ?1 ORDER BY id LIMIT ?2";
 /// The beginning of a text, in characters.
@@ -107,10 +109,10 @@ pub(super) const ALL: &[&str] = &[
 
 /// One page of a list, newest first: parameters are limit, offset and, with `tagged`, the tag's key.
 ///
-/// Each status and kind is a branch of its own that the index delivers in order; SQLite merges the branches without
-/// sorting. By tag, the tag's articles are looked up and sorted.
+/// Each stored status and kind is a branch of its own that the index delivers in order; SQLite merges the branches
+/// without sorting. By tag, the tag's articles are looked up and sorted.
 pub(super) fn list(status: Option<Status>, kind: Option<Kind>, tagged: bool) -> String {
-    const COLUMNS: &str = "id, kind, status, slug, title, version, created_at, updated_at";
+    const COLUMNS: &str = "id, kind, status, slug, title, version, created_at, updated_at, publish_at";
     if tagged {
         let filter = filters(status, kind);
         return format!(
@@ -118,12 +120,10 @@ pub(super) fn list(status: Option<Status>, kind: Option<Kind>, tagged: bool) -> 
              ORDER BY created_at DESC, id DESC LIMIT ?1 OFFSET ?2"
         );
     }
-    let branch = |(status, kind)| {
-        format!(
-            "SELECT {COLUMNS} FROM articles INDEXED BY articles_newest WHERE status = '{status}' AND kind = '{kind}'"
-        )
+    let branch = |(index, filter): (&str, String)| {
+        format!("SELECT {COLUMNS} FROM articles INDEXED BY {index} WHERE {}", filter.trim_start_matches(" AND "))
     };
-    let branches: Vec<String> = pairs(status, kind).map(branch).collect();
+    let branches: Vec<String> = branches(status, kind).into_iter().map(branch).collect();
     format!("{} ORDER BY created_at DESC, id DESC LIMIT ?1 OFFSET ?2", branches.join(" UNION ALL "))
 }
 
@@ -131,22 +131,48 @@ pub(super) fn list(status: Option<Status>, kind: Option<Kind>, tagged: bool) -> 
 pub(super) fn count(status: Option<Status>, kind: Option<Kind>, tagged: bool) -> String {
     let filter = filters(status, kind);
     if tagged {
-        format!("SELECT count(*) FROM article_tags CROSS JOIN articles ON id = article_id WHERE tag = ?1{filter}")
-    } else {
-        format!("SELECT count(*) FROM articles WHERE true{filter}")
+        return format!(
+            "SELECT count(*) FROM article_tags CROSS JOIN articles ON id = article_id WHERE tag = ?1{filter}"
+        );
+    }
+    let of = |status| format!("SELECT count(*) FROM articles WHERE true{}", filters(status, kind));
+    match status {
+        // The index of all articles does not tell drafts from scheduled ones; that of the scheduled does.
+        Some(Status::Draft) => {
+            let stored = "SELECT count(*) FROM articles WHERE status = 'draft'".to_owned() + &of_kind(kind);
+            format!("SELECT ({stored}) - ({})", of(Some(Status::Scheduled)))
+        }
+        _ => of(status),
     }
 }
 
 fn filters(status: Option<Status>, kind: Option<Kind>) -> String {
-    let status = status.map_or_else(String::new, |status| format!(" AND status = '{status}'"));
-    let kind = kind.map_or_else(String::new, |kind| format!(" AND kind = '{kind}'"));
-    status + &kind
+    let status = match status {
+        None => "",
+        Some(Status::Draft) => " AND status = 'draft' AND publish_at IS NULL",
+        // Only drafts have a time.
+        Some(Status::Scheduled) => " AND publish_at IS NOT NULL",
+        Some(Status::Published) => " AND status = 'published'",
+    };
+    status.to_owned() + &of_kind(kind)
 }
 
-fn pairs(status: Option<Status>, kind: Option<Kind>) -> impl Iterator<Item = (Status, Kind)> {
-    let kinds =
-        move |status| Kind::ALL.iter().filter(move |k| kind.is_none_or(|kind| kind == **k)).map(move |k| (status, *k));
-    Status::ALL.iter().filter(move |s| status.is_none_or(|status| status == **s)).flat_map(move |s| kinds(*s))
+fn of_kind(kind: Option<Kind>) -> String {
+    kind.map_or_else(String::new, |kind| format!(" AND kind = '{kind}'"))
+}
+
+/// The index that delivers a part of the list in order, and that part's filter.
+fn branches(status: Option<Status>, kind: Option<Kind>) -> Vec<(&'static str, String)> {
+    let kinds = || Kind::ALL.iter().filter(move |k| kind.is_none_or(|kind| kind == **k));
+    let stored =
+        |status: &str| kinds().map(|k| ("articles_newest", format!("status = '{status}' AND kind = '{k}'"))).collect();
+    let narrowed = |status, index| kinds().map(|k| (index, filters(Some(status), Some(*k)))).collect();
+    match status {
+        None => [stored("draft"), stored("published")].concat(),
+        Some(Status::Published) => stored("published"),
+        Some(Status::Draft) => narrowed(Status::Draft, "articles_newest"),
+        Some(Status::Scheduled) => narrowed(Status::Scheduled, "articles_scheduled"),
+    }
 }
 
 #[cfg(test)]
@@ -186,7 +212,7 @@ mod tests {
     #[test]
     fn lists_come_sorted_from_the_index() {
         let conn = database();
-        let statuses = [None, Some(Status::Draft), Some(Status::Published)];
+        let statuses = [None, Some(Status::Draft), Some(Status::Scheduled), Some(Status::Published)];
         for (status, kind) in statuses.iter().flat_map(|s| [None, Some(Kind::Post), Some(Kind::Page)].map(|k| (*s, k)))
         {
             let list_plan = plan(&conn, &list(status, kind, false));

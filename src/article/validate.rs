@@ -24,6 +24,7 @@ pub(super) struct CheckedPatch {
     pub tags: Option<Vec<Tag>>,
     pub kind: Option<Kind>,
     pub status: Option<Status>,
+    pub publish_at: Option<Option<i64>>,
     /// Only imports change it.
     pub created_at: Option<i64>,
 }
@@ -32,6 +33,10 @@ pub(super) fn patch(patch: ArticlePatch) -> Result<CheckedPatch, ArticleError> {
     patch.title.as_deref().map_or(Ok(()), title)?;
     patch.content.as_deref().map_or(Ok(()), content)?;
     patch.slug.as_deref().map_or(Ok(()), slug::check)?;
+    patch.publish_at.flatten().map_or(Ok(()), |at| time("publish_at", at))?;
+    if patch.status == Some(Status::Scheduled) && patch.publish_at == Some(None) {
+        return Err(unscheduled());
+    }
     Ok(CheckedPatch {
         title: patch.title,
         content: patch.content,
@@ -39,6 +44,7 @@ pub(super) fn patch(patch: ArticlePatch) -> Result<CheckedPatch, ArticleError> {
         tags: patch.tags.as_deref().map(tags::check).transpose()?,
         kind: patch.kind,
         status: patch.status,
+        publish_at: patch.publish_at,
         created_at: None,
     })
 }
@@ -89,6 +95,11 @@ pub(super) fn time(field: &'static str, at_ms: i64) -> Result<(), ArticleError> 
         return Ok(());
     }
     Err(ArticleError::invalid(field, "must lie in the years 1 to 9999"))
+}
+
+/// Scheduled for when?
+pub(super) fn unscheduled() -> ArticleError {
+    ArticleError::invalid("publish_at", "is missing: a scheduled article needs its time")
 }
 
 /// Correlation and causation ids go into logs and headers.

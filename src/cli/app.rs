@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::CliError;
 use super::settings::{DataDir, Settings};
 use crate::article::{self, ArticleRepository};
+use crate::jobs::{self, Jobs, Journal};
 use crate::outbox;
 use crate::queue::SqliteWriter;
 use crate::service::ArticleService;
@@ -16,7 +17,7 @@ use crate::sinks::search::{SearchIndex, SearchOptions};
 use crate::storage::{Component, Database, Options};
 
 /// What `articles.db` holds.
-const COMPONENTS: &[Component] = &[outbox::COMPONENT, article::COMPONENT];
+pub(super) const COMPONENTS: &[Component] = &[outbox::COMPONENT, article::COMPONENT, jobs::COMPONENT];
 /// How long a command waits at its end for what was accepted to be written.
 const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 
@@ -24,6 +25,7 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 pub(super) struct App {
     pub database: Database,
     pub articles: ArticleService,
+    pub jobs: Jobs,
     pub search: SearchIndex,
     pub renderer: Renderer,
     cache: PathBuf,
@@ -74,15 +76,18 @@ impl App {
     }
 
     fn over(dir: &DataDir, database: Database, settings: &Settings) -> Self {
-        let writer = Arc::new(SqliteWriter::new(&database));
+        let options = settings.jobs();
+        let journal = Arc::new(Journal::new(&database, &options));
+        let writer = Arc::new(SqliteWriter::with_gate(&database, journal));
         let repository = ArticleRepository::new(database.clone());
         let search = SearchIndex::new(dir.search(), Arc::new(repository.clone()), SearchOptions::default());
         let articles = ArticleService::new(writer, repository);
         Self {
+            jobs: Jobs::new(&database, options),
             database,
             articles,
             search,
-            renderer: Renderer::default(),
+            renderer: Renderer::new(settings.site_info()),
             cache: dir.cache(),
             cache_options: settings.cache(),
         }

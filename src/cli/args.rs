@@ -5,9 +5,12 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use super::help;
-use super::operator_args::{HandlersArgs, OutboxArgs};
+use super::job_args::{EnqueueArgs, FreezeArgs, JobsArgs, ThawArgs};
+use super::operator_args::{HandlersArgs, OutboxArgs, ShapeArgs};
 #[cfg(feature = "server")]
 use super::settings::ServeFlags;
+#[cfg(feature = "nats")]
+use super::settings::WorkerFlags;
 use super::settings::{self, DeliverFlags, Settings, SettingsError, SharedFlags};
 
 /// An article service whose every change commits together with a durable event.
@@ -42,12 +45,35 @@ pub enum Command {
     /// Search the published articles
     #[command(after_long_help = help::with_exit_codes(help::SEARCH))]
     Search(SearchArgs),
+    /// See whether everything in the data folder is whole and fits together
+    #[command(after_long_help = help::with_exit_codes(help::CHECK))]
+    Check(IntegrityArgs),
+    /// Copy the database to a file, while it is in use
+    #[command(after_long_help = help::with_exit_codes(help::BACKUP))]
+    Backup(BackupArgs),
     /// Look at the outbox; replay, edit or discard what failed; check it
     #[command(after_long_help = help::with_exit_codes(help::OUTBOX))]
     Outbox(OutboxArgs),
     /// Look at the handlers; hold, rewind, rename or retire one
     #[command(after_long_help = help::with_exit_codes(help::HANDLER))]
     Handler(HandlersArgs),
+    /// Run handlers on this machine over the events that a `serve` elsewhere hands on to NATS, until SIGINT or SIGTERM
+    #[cfg(feature = "nats")]
+    #[command(after_long_help = help::with_exit_codes(help::WORKER))]
+    Worker(WorkerArgs),
+    /// Look at the writes that wait, and replay, cancel or discard one
+    #[command(after_long_help = help::with_exit_codes(help::JOBS))]
+    Jobs(JobsArgs),
+    /// Insert jobs from a file of JSON lines
+    #[command(after_long_help = help::with_exit_codes(help::ENQUEUE))]
+    Enqueue(EnqueueArgs),
+    /// Keep writes for later, for a backup or a migration; reads go on
+    #[command(after_long_help = help::with_exit_codes(help::FREEZE))]
+    Freeze(FreezeArgs),
+    /// Open the site again, and apply what was kept, in order
+    Thaw(ThawArgs),
+    /// What becomes of writes at present
+    Mode(ShapeArgs),
     /// Say who may write and who may operate
     #[cfg(feature = "server")]
     #[command(after_long_help = help::with_exit_codes(help::TOKENS))]
@@ -67,6 +93,15 @@ pub struct ServeArgs {
     /// The settings
     #[command(flatten)]
     pub settings: ServeFlags,
+}
+
+/// How to work.
+#[cfg(feature = "nats")]
+#[derive(Debug, Args)]
+pub struct WorkerArgs {
+    /// The settings
+    #[command(flatten)]
+    pub settings: WorkerFlags,
 }
 
 /// What to do with the named tokens.
@@ -123,6 +158,21 @@ pub struct ImportArgs {
     pub settings: DeliverFlags,
 }
 
+/// How to tell what was found.
+#[derive(Debug, Args)]
+pub struct IntegrityArgs {
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where to copy to.
+#[derive(Debug, Args)]
+pub struct BackupArgs {
+    /// A file that is not there yet
+    pub file: PathBuf,
+}
+
 /// What to search for.
 #[derive(Debug, Args)]
 pub struct SearchArgs {
@@ -144,6 +194,8 @@ impl Cli {
             #[cfg(feature = "server")]
             Command::Serve(args) => args.settings.given(),
             Command::Import(args) => args.settings.given(),
+            #[cfg(feature = "nats")]
+            Command::Worker(args) => args.settings.given(),
             _ => self.shared.given(),
         };
         Settings::load(self.config.as_deref(), &[self.shared.given(), own])
@@ -151,10 +203,13 @@ impl Cli {
 
     /// How much is logged: what was asked for, else what suits the command.
     pub fn log_level(&self, settings: &Settings) -> log::LevelFilter {
-        #[cfg(feature = "server")]
-        let serves = matches!(self.command, Command::Serve(_));
-        #[cfg(not(feature = "server"))]
-        let serves = false;
+        let serves = match self.command {
+            #[cfg(feature = "server")]
+            Command::Serve(_) => true,
+            #[cfg(feature = "nats")]
+            Command::Worker(_) => true,
+            _ => false,
+        };
         settings.log_filter(serves)
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::CliError;
 use super::app::App;
 use crate::lifecycle::{BoxError, Service, StartContext};
-use crate::outbox::{LaneState, LaneStatus, Operator, Relay, RelayOptions};
+use crate::outbox::{Handler, LaneState, LaneStatus, Operator, Relay, RelayOptions};
 use crate::sinks::cache::{PageCache, PageHandler};
 use crate::sinks::cdn::CdnPurge;
 use crate::sinks::search::SearchIndex;
@@ -18,6 +18,9 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How long the lanes may take to finish their calls and give themselves up.
 const STOP_WITHIN: Duration = Duration::from_secs(30);
 
+/// Handlers that only some settings ask for, by name.
+pub(super) type Further = Vec<(&'static str, Arc<dyn Handler>)>;
+
 /// The relay, and what has to be told before it stops.
 pub(super) struct Delivery {
     relay: Relay,
@@ -26,7 +29,8 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
-    /// The relay with every handler of the program; `pages` is where rendered pages go, `cdn` where they are purged.
+    /// The relay with every handler of the program; `pages` is where rendered pages go, `cdn` where they are purged, `further` what else
+    /// gets every event.
     ///
     /// # Errors
     /// None that could happen: the handlers' names are fixed and differ.
@@ -34,6 +38,7 @@ impl Delivery {
         app: &App,
         pages: PageCache,
         cdn: Option<CdnPurge>,
+        further: Further,
         options: RelayOptions,
     ) -> Result<Self, CliError> {
         let repository = Arc::new(app.articles.repository().clone());
@@ -43,6 +48,9 @@ impl Delivery {
             .handler("cache", PageHandler::new(pages, repository, app.renderer.clone()));
         if let Some(cdn) = cdn {
             handlers = handlers.handler("cdn", cdn);
+        }
+        for (name, handler) in further {
+            handlers = handlers.shared_handler(name, handler);
         }
         let relay = handlers.build().map_err(|error| CliError::failed(error.to_string()))?;
         Ok(Self { relay, search: app.search.clone(), operator: Operator::new(&app.database) })

@@ -4,7 +4,7 @@
 pub(super) const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    something failed, or one file of several did: what and why stands on stderr
+  1    something failed, or one file of several did: what and why stands on stderr; or `check` found a fault
   2    the command line or a setting is wrong; nothing was done
   130  a second signal came before the stop was done";
 
@@ -68,6 +68,22 @@ Examples:
   vayu-articles tokens list
   vayu-articles tokens remove editor";
 
+#[cfg(feature = "nats")]
+pub(super) const WORKER: &str = "\
+Takes the events from JetStream, fetches each article by id from --origin and keeps what it has done in worker.db in its data \
+folder, so that each event takes effect once here, whatever the broker brings twice. A message is acknowledged once its effect, or its \
+dead letter, is durable. `outbox list|show|replay|discard --data DIR` on that folder lists and replays its dead letters.
+
+Workers of one --worker-name share the events, and order per article is kept: the broker lets one event of a partition be under way at a \
+time. To share the load give `serve` and the workers the same --nats-partitions. Each machine that searches or renders for itself needs a \
+--worker-name of its own. docs/jetstream.md tells what happens in which outage.
+
+Examples:
+  vayu-articles worker --nats nats://broker:4222 --origin https://example.org --data /var/lib/vayu-worker
+  VAYU_ORIGIN_TOKEN=... vayu-articles worker --nats nats://broker:4222 --origin http://10.0.0.1:8080 --worker-name search-2
+  vayu-articles worker ... --worker-handlers cdn --cdn http://127.0.0.1:6081/purge --site https://example.org
+  vayu-articles outbox list --data /var/lib/vayu-worker";
+
 pub(super) const IMPORT: &str = "\
 Takes .md and .markdown files, in all folders below PATH (32 deep at most), in the order of their names. Hidden files \
 and node_modules are skipped, links to folders are not entered. A file may open with YAML (---) or TOML (+++) front matter:
@@ -91,6 +107,26 @@ Examples:
   vayu-articles import ~/blog/content
   vayu-articles import ~/blog/content --name blog     (the same collection wherever it lies)
   vayu-articles import post.md --data /var/lib/vayu";
+
+pub(super) const CHECK: &str = "\
+Reads only; a running server goes on meanwhile. Looks at the pages, indexes and references of articles.db and search.db, at the \
+versions of their tables, for rows that belong to nothing, and whether search holds every published article in its newest version. \
+Each line is `good`, `note` (worth knowing) or `FAULT` (to be mended). Exit code 1 if there is a FAULT, else 0.
+
+Examples:
+  vayu-articles check
+  vayu-articles check --data /var/lib/vayu-articles --json";
+
+pub(super) const BACKUP: &str = "\
+One state of articles.db, articles with their outbox, in one file, made while a server writes. Never overwrites: a file that is there \
+is an error (exit code 1). The copy is read once, synced to disk, and has its name only when it is whole. search.db and cache/ need no \
+backup, they are rebuilt; tokens.json and admin.token are not in it. To restore, stop the server, move the data folder away, make a \
+new one with the copy in it as articles.db, and start the server: events that were not delivered when the copy was made are \
+delivered then.
+
+Examples:
+  vayu-articles backup /backup/articles-$(date +%F).db
+  vayu-articles backup --data /var/lib/vayu-articles /backup/articles.db";
 
 pub(super) const SEARCH: &str = "\
 Prints one article a line: its slug, its title and where it matched, separated by tabs; nothing if none matches. Words are taken \
@@ -153,3 +189,39 @@ Examples:
   vayu-articles handler backfill webhook --to-start
   vayu-articles handler rename mail post-office
   vayu-articles handler retire cdn --reason 'no CDN any more'";
+
+pub(super) const JOBS: &str = "\
+A job is a write that waits: for the site to be opened, for its time, or because another program left it. Those that are due are applied in \
+the order of their numbers by a running serve; what can never be applied is a dead letter at once, with its reason, and after three \
+replays quarantined. Applied and cancelled jobs are kept for a day. The job that publishes a scheduled article is cancelled through \
+the article: make it a draft.
+
+Examples:
+  vayu-articles jobs stats
+  vayu-articles jobs list --status dead_letter
+  vayu-articles jobs show 17
+  vayu-articles jobs replay 17
+  vayu-articles jobs discard 17 --reason 'written anew'";
+
+pub(super) const ENQUEUE: &str = "\
+One JSON object a line: operation (or op) and body; optionally run_at (RFC 3339 with its offset), correlation_id and idempotency_key \
+(a second job with the same key is not inserted). A running serve picks them up within its poll interval. Operations and their bodies:
+
+  create   an article, as the API takes it; also id, created_at, updated_at
+  update   {\"slug\", \"patch\": {...}, \"expected\": {\"version\"}}      (expected may be left out)
+  delete   {\"slug\", \"expected\": {...}}
+  publish  {\"id\", \"publish_at\"}
+  import   {\"source\", \"hash\", \"article\": {...}}
+
+Examples:
+  vayu-articles enqueue jobs.jsonl
+  echo '{\"op\": \"create\", \"body\": {\"title\": \"Hello\", \"content\": \"Text.\"}}' | vayu-articles enqueue -";
+
+pub(super) const FREEZE: &str = "\
+From the next transaction on, in every process, writes are accepted as jobs (202 with the job's number) and no article changes. The \
+freeze outlasts restarts; `thaw` ends it. At most 10,000 writes wait (serve --journal); beyond that 429. With --read-only they are \
+refused (503).
+
+Examples:
+  vayu-articles freeze --quiesce --reason backup
+  vayu-articles thaw";

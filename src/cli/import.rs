@@ -15,6 +15,7 @@ use super::output::{Output, say};
 use super::settings::{DataDir, Settings};
 use super::{CliError, ImportArgs, exit};
 use crate::article::{Applied, Kept, NewArticle};
+use crate::queue::WriteError;
 use crate::service::WriteContext;
 use crate::sinks::cdn::CdnPurge;
 
@@ -45,6 +46,8 @@ pub(super) struct Report {
     /// An index of a folder, without a text of its own.
     pub skipped: usize,
     pub failed: usize,
+    /// Kept for later by a frozen site.
+    pub deferred: usize,
 }
 
 /// `import PATH`.
@@ -66,27 +69,44 @@ pub(super) fn run(settings: &Settings, args: &ImportArgs) -> Result<u8, CliError
 }
 
 fn deliver(app: &App, cdn: Option<CdnPurge>, settings: &Settings) -> Result<Vec<String>, CliError> {
-    Delivery::new(app, app.pages()?, cdn, settings.relay())?.drain()
+    Delivery::new(app, app.pages()?, cdn, Vec::new(), settings.relay())?.drain()
 }
 
 /// Stores every file of `source`, and says on stderr what needs saying.
 pub(super) fn import(app: &App, source: &Source) -> Result<Report, CliError> {
     let context = WriteContext::default();
     source
-        .store(|items| app.articles.import_bulk(items, &context), say)
+        .store(
+            |items| {
+                let answers = app.articles.import_bulk(items, &context)?;
+                Ok(answers.into_iter().map(or_deferred).collect())
+            },
+            say,
+        )
         .map_err(|error| CliError::failed(format!("{error}; what came before is stored, import again to go on")))
+}
+
+/// `None` for what a frozen site keeps for later.
+fn or_deferred(answer: Result<Applied, WriteError>) -> Result<Option<Applied>, WriteError> {
+    match answer {
+        Err(WriteError::Deferred { .. }) => Ok(None),
+        answer => answer.map(Some),
+    }
 }
 
 impl Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { created, updated, unchanged, kept, skipped, failed } = self;
-        let files = created + updated + unchanged + kept + skipped + failed;
+        let Self { created, updated, unchanged, kept, skipped, failed, deferred } = self;
+        let files = created + updated + unchanged + kept + skipped + failed + deferred;
         let noun = if files == 1 { "file" } else { "files" };
         write!(
             f,
             "{files} {noun}: {created} created, {updated} updated, {unchanged} unchanged, {kept} kept because edited or deleted since, \
              {failed} failed"
         )?;
+        if *deferred > 0 {
+            write!(f, ", {deferred} accepted for later, since the site is frozen")?;
+        }
         if *skipped > 0 {
             write!(f, ", {skipped} skipped")?;
         }
@@ -118,7 +138,7 @@ impl Source {
     /// `store` failed as a whole; what came before is stored, and importing again goes on from there.
     pub(super) fn store<E: Display>(
         &self,
-        store: impl FnMut(Vec<Item>) -> Result<Vec<Result<Applied, E>>, E>,
+        store: impl FnMut(Vec<Item>) -> Result<Vec<Result<Option<Applied>, E>>, E>,
         mut say: impl FnMut(&str),
     ) -> Result<Report, E> {
         let progress = progress_bar(self.found.files.len());
@@ -157,7 +177,7 @@ struct Batch {
 
 impl<S, P, E> Run<'_, S, P>
 where
-    S: FnMut(Vec<Item>) -> Result<Vec<Result<Applied, E>>, E>,
+    S: FnMut(Vec<Item>) -> Result<Vec<Result<Option<Applied>, E>>, E>,
     P: FnMut(&str),
     E: Display,
 {
@@ -205,19 +225,20 @@ where
         Ok(())
     }
 
-    fn count(&mut self, name: &str, result: Result<Applied, E>) {
+    fn count(&mut self, name: &str, result: Result<Option<Applied>, E>) {
         match result {
             Err(error) => self.fail(name, &error.to_string()),
-            Ok(Applied::Created(_)) => self.report.created += 1,
-            Ok(Applied::Updated(_)) => self.report.updated += 1,
-            Ok(Applied::Kept { reason: Kept::Edited, article }) => {
+            Ok(None) => self.report.deferred += 1,
+            Ok(Some(Applied::Created(_))) => self.report.created += 1,
+            Ok(Some(Applied::Updated(_))) => self.report.updated += 1,
+            Ok(Some(Applied::Kept { reason: Kept::Edited, article })) => {
                 let slug = article.map(|article| article.slug).unwrap_or_default();
                 self.report.kept += 1;
                 (self.say)(&format!(
                     "kept: {name}: the file has changed, but so was the article {slug:?} since its import"
                 ));
             }
-            Ok(Applied::Kept { reason: Kept::Deleted, .. }) => {
+            Ok(Some(Applied::Kept { reason: Kept::Deleted, .. })) => {
                 self.report.kept += 1;
                 (self.say)(&format!(
                     "kept: {name}: the file has changed, but its article was deleted since its import"

@@ -5,21 +5,28 @@ mod access;
 mod acts;
 mod app;
 mod args;
+mod backup;
+mod check;
+mod check_search;
 mod dates;
 mod delivery;
+mod enqueue;
 mod error;
 mod exceptions;
 mod front_matter;
 mod handler;
-#[cfg(feature = "server")]
-mod health;
 mod help;
 mod import;
 mod invariants;
+mod job_args;
+mod jobs;
 mod json;
 mod log_file;
 mod log_line;
 mod markdown_files;
+mod mode;
+#[cfg(feature = "server")]
+mod notify;
 mod operator_args;
 mod outbox;
 mod output;
@@ -30,18 +37,29 @@ mod settings;
 mod story;
 #[cfg(feature = "server")]
 mod tokens;
+#[cfg(feature = "nats")]
+mod worker;
+mod worker_ledger;
 
 use crate::lifecycle::{BoxError, Handle};
 use error::CliError;
 
-pub use args::{Cli, Command, ImportArgs, SearchArgs};
+#[cfg(feature = "nats")]
+pub use args::WorkerArgs;
+pub use args::{BackupArgs, Cli, Command, ImportArgs, IntegrityArgs, SearchArgs};
 #[cfg(feature = "server")]
 pub use args::{NameArgs, ServeArgs, TokenArgs, TokensArgs, TokensCommand};
+pub use job_args::{
+    EnqueueArgs, FreezeArgs, JobArgs, JobCancelArgs, JobDiscardArgs, JobListArgs, JobReplayArgs, JobsArgs, JobsCommand,
+    ThawArgs,
+};
 pub use log_line::LogLine;
 pub use operator_args::{
     CheckArgs, DiscardArgs, EditArgs, FilterArgs, HandlerArgs, HandlerCommand, HandlersArgs, ListArgs, OutboxArgs,
     OutboxCommand, RenameArgs, ReplayArgs, ResumeArgs, RetireArgs, RewindArgs, ShapeArgs, ShowArgs, TraceArgs,
 };
+#[cfg(feature = "nats")]
+pub use settings::WorkerFlags;
 pub use settings::{DeliverFlags, ListState, LogFormat, LogLevel, Secret, Settings, SettingsError, SharedFlags};
 #[cfg(feature = "server")]
 pub use settings::{ServeFlags, TokenRole};
@@ -57,7 +75,16 @@ pub fn run(cli: &Cli, settings: &Settings, on_signals: &dyn Fn(&Handle) -> Resul
         Command::Import(args) => import::run(settings, args),
         Command::Search(args) => search::run(settings, args),
         Command::Outbox(args) => outbox::run(data, args),
+        Command::Check(args) => check::run(data, args),
+        Command::Backup(args) => backup::run(data, args),
         Command::Handler(args) => handler::run(data, args),
+        #[cfg(feature = "nats")]
+        Command::Worker(_) => worker::run(settings, on_signals),
+        Command::Jobs(args) => jobs::run(data, args),
+        Command::Enqueue(args) => enqueue::run(data, args),
+        Command::Freeze(args) => mode::freeze(data, args),
+        Command::Thaw(args) => mode::thaw(data, args),
+        Command::Mode(args) => mode::mode(data, args),
         #[cfg(feature = "server")]
         Command::Tokens(args) => tokens::run(data, args),
     };

@@ -4,11 +4,16 @@ use std::fmt::Display;
 use std::path::Path;
 
 use super::output::{Output, moment, printable};
-use super::{CliError, OutboxArgs, OutboxCommand, acts, exceptions, exit, invariants, json, log_file, story};
+use super::{
+    CliError, OutboxArgs, OutboxCommand, acts, exceptions, exit, invariants, json, log_file, story, worker_ledger,
+};
 use crate::outbox::{LaneInfo, Operator, OwnerState};
 
 /// Runs one of the commands on a database that exists.
 pub(super) fn run(data: &Path, args: &OutboxArgs) -> Result<u8, CliError> {
+    if let Some(file) = worker_ledger::file(data, args.database.as_deref()) {
+        return worker_ledger::run(&file, &args.command);
+    }
     let database = log_file::open(data, args.database.as_deref())?;
     let operator = Operator::new(&database);
     let mut out = Output::new();
@@ -68,7 +73,7 @@ fn kept_for(lane: &LaneInfo) -> Option<String> {
 }
 
 fn behind(lane: &LaneInfo) -> String {
-    if lane.lag_events >= 100_000 { "100000+".to_owned() } else { lane.lag_events.to_string() }
+    lane.lag_events.to_string()
 }
 
 fn stats_row(lane: &LaneInfo) -> [String; 9] {

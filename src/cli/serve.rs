@@ -8,18 +8,21 @@ use std::sync::Arc;
 
 use super::access::ADMIN_VARIABLE;
 use super::app::App;
-use super::delivery::Delivery;
-use super::health;
+use super::delivery::{Delivery, Further};
 use super::import::{self, Source};
+use super::notify::Notifier;
 use super::output::Output;
 use super::settings::{DataDir, Settings};
 use super::{CliError, ServeArgs, access, exit};
-use crate::article::ListQuery;
+use crate::article::{ListQuery, prune_request_keys};
 use crate::http::engine::Engine;
-use crate::http::{Access, Site, SiteParts};
+use crate::http::{Access, Health, Site, SiteParts};
+use crate::jobs::JobRunner;
 use crate::lifecycle::{BoxError, Handle, Manager, StartError};
 use crate::outbox::{Operator, Relay};
 use crate::sinks::cache::PageCache;
+#[cfg(feature = "nats")]
+use crate::sinks::nats::NatsSink;
 
 /// Serves until a signal or a failure. The exit code is 0 only for a clean stop that was asked for.
 pub(super) fn run(
@@ -37,16 +40,19 @@ pub(super) fn run(
     }
     let seed = args.seed.as_deref().map(|path| Source::open(path, None)).transpose().map_err(CliError::Failed)?;
     let cdn = settings.cdn()?;
+    let further = further_handlers(settings)?;
     let access = access::options(&DataDir::at(&settings.data), settings)?;
     let dir = DataDir::create(&settings.data).map_err(CliError::Failed)?;
     let access = Access::open(access).map_err(failed)?;
     let app = App::new(&dir, settings).at_site(settings.site.as_deref());
     let cache = app.pages()?;
     let mut manager = Manager::new(settings.manager());
-    let delivery = Delivery::new(&app, cache.clone(), cdn, settings.relay())?;
+    let delivery = Delivery::new(&app, cache.clone(), cdn, further, settings.relay())?;
     let site = site(&app, cache, access.clone(), delivery.relay(), manager.handle());
+    let runner = JobRunner::new(&app.database, settings.jobs());
+    let site = site.with_jobs(app.jobs.clone(), runner.clone());
     let engine = Arc::new(site.serve_on(settings.engine()));
-    register(&mut manager, &app, delivery, engine.clone()).map_err(failed)?;
+    register(&mut manager, &app, runner, delivery, engine.clone()).map_err(failed)?;
     on_signals(&manager.handle()).map_err(failed)?;
 
     match manager.start() {
@@ -54,6 +60,7 @@ pub(super) fn run(
         Err(StartError::Stopped(outcome)) => return Ok(outcome.exit_code()),
         Err(error) => return Err(not_started(&dir, &error)),
     }
+    forget_old_keys(&app);
     if let Some(source) = &seed
         && let Err(error) = plant(&app, source)
         // A stop asked for meanwhile is why it failed, and no failure: `import` goes on from there.
@@ -62,13 +69,46 @@ pub(super) fn run(
         manager.stop("the seed could not be imported");
         return Err(error);
     }
-    if let Some(addr) = engine.local_addr() {
+    let addr = engine.local_addr();
+    let notifier = Notifier::ready(manager.handle(), &addr.map(|addr| addr.to_string()).unwrap_or_default());
+    if let Some(addr) = addr {
         // Whoever started this may have closed stdout; that is no reason not to serve.
         let _ = announce(addr, &settings.data, &access);
     }
     let cause = manager.wait();
+    notifier.stopping(&cause.to_string());
     let outcome = manager.stop(cause.to_string());
     if outcome.is_clean() { Ok(exit::OK) } else { Err(CliError::failed(outcome.to_string())) }
+}
+
+/// What else gets every event: the broker, if one is set.
+#[cfg(feature = "nats")]
+fn further_handlers(settings: &Settings) -> Result<Further, CliError> {
+    let Some(options) = settings.nats()? else { return Ok(Vec::new()) };
+    let sink = NatsSink::new(options).map_err(|error| CliError::Usage(error.to_string()))?;
+    Ok(vec![("nats", Arc::new(sink))])
+}
+
+#[cfg(not(feature = "nats"))]
+fn further_handlers(settings: &Settings) -> Result<Further, CliError> {
+    match settings.nats {
+        Some(_) => Err(CliError::Usage("--nats: this program was built without the feature `nats`".to_owned())),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Removes request keys that are past their time, in bounded steps. Those of the time to come go with each new key.
+fn forget_old_keys(app: &App) {
+    const MAX_STEPS: u32 = 500;
+    const PER_STEP: u32 = 100;
+    for _ in 0..MAX_STEPS {
+        let now_ms = app.database.clock().now_ms();
+        match app.database.writer().transact(move |tx| prune_request_keys(tx, now_ms, PER_STEP)) {
+            Ok(removed) if removed == PER_STEP as usize => {}
+            Ok(_) => return,
+            Err(error) => return log::warn!("event=request_keys_kept error=\"{error}\""),
+        }
+    }
 }
 
 /// Why the start failed, with the file if it was the database. A log on stderr has the reason already.
@@ -87,9 +127,16 @@ fn not_started(dir: &DataDir, error: &StartError) -> CliError {
 }
 
 /// Start order; the stop is the reverse.
-fn register(manager: &mut Manager, app: &App, delivery: Delivery, engine: Arc<Engine>) -> Result<(), BoxError> {
+fn register(
+    manager: &mut Manager,
+    app: &App,
+    runner: JobRunner,
+    delivery: Delivery,
+    engine: Arc<Engine>,
+) -> Result<(), BoxError> {
     manager.register(app.database.storage_service())?;
     manager.register(app.database.writer_service())?;
+    manager.register(runner)?;
     manager.register(delivery)?;
     manager.register(engine)?;
     Ok(())
@@ -103,7 +150,8 @@ fn site(app: &App, cache: PageCache, access: Access, relay: &Relay, handle: Hand
         cache,
         renderer: app.renderer.clone(),
         access,
-        health: Box::new(move || health::of(&handle, &relay, &operator)),
+        relay: relay.clone(),
+        health: Box::new(move || Health::look(&handle, &relay, &operator)),
     })
 }
 

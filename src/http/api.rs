@@ -9,6 +9,7 @@ use super::access::{Access, Role};
 use super::conditional::{self, Condition};
 use super::engine::Response;
 use super::idempotency;
+use super::jobs;
 use super::problem::Problem;
 use super::request::{Query, json_body};
 use super::route::{Answer, Call, Guard, Route};
@@ -39,7 +40,10 @@ pub(super) const ROUTES: &[Route] = &[
 fn create(call: &Call<'_>) -> Answer {
     let context = idempotency::context(call)?;
     let article = NewArticle::from_json(&json_body(call.request)?).map_err(WriteError::from)?;
-    let article = call.parts.articles.create(article, &context)?;
+    let article = match jobs::or_accepted(call.parts.articles.create(article, &context))? {
+        Ok(article) => article,
+        Err(accepted) => return Ok(accepted),
+    };
     let location = HeaderValue::from_str(&format!("/api/v1/articles/{}", article.slug));
     let response = article_answer(StatusCode::CREATED, &article)?;
     Ok(match location {
@@ -58,7 +62,7 @@ fn create_bulk(call: &Call<'_>) -> Answer {
     let read: Vec<Result<NewArticle, ArticleError>> = items.iter().map(NewArticle::from_json).collect();
     let good: Vec<NewArticle> = read.iter().filter_map(|item| item.as_ref().ok().cloned()).collect();
     let mut written = if good.is_empty() { Vec::new() } else { articles.create_bulk(good, &context)? }.into_iter();
-    let mut created = 0_usize;
+    let (mut created, mut accepted) = (0_usize, 0_usize);
     let results: Vec<Value> = read
         .into_iter()
         .map(|item| match item {
@@ -70,14 +74,22 @@ fn create_bulk(call: &Call<'_>) -> Answer {
                 created += 1;
                 json!({ "status": 201, "article": ArticleView::from(&article) })
             }
+            Err(WriteError::Deferred { job }) => {
+                accepted += 1;
+                json!({ "status": 202, "job": jobs::named(job) })
+            }
             Err(error) => {
                 let problem = Problem::from(error);
                 json!({ "status": problem.status.as_u16(), "error": problem.to_json()["error"] })
             }
         })
         .collect();
-    let failed = results.len() - created;
-    json_answer(StatusCode::OK, &json!({ "items": results, "created": created, "failed": failed }))
+    let failed = results.len() - created - accepted;
+    let mut body = json!({ "items": results, "created": created, "failed": failed });
+    if accepted > 0 {
+        body["accepted"] = json!(accepted);
+    }
+    json_answer(StatusCode::OK, &body)
 }
 
 fn bulk_items(body: &Value) -> Result<&Vec<Value>, Problem> {
@@ -115,10 +127,9 @@ fn list_query(query: &Query) -> Result<ListQuery, Problem> {
     let status = match query.get("status")? {
         None => defaults.status,
         Some("all") => None,
-        Some(name) => Some(
-            name.parse::<Status>()
-                .map_err(|_| Problem::bad_parameter("status", "must be \"published\", \"draft\" or \"all\""))?,
-        ),
+        Some(name) => Some(name.parse::<Status>().map_err(|_| {
+            Problem::bad_parameter("status", "must be \"published\", \"draft\", \"scheduled\" or \"all\"")
+        })?),
     };
     let kind = match query.get("kind")? {
         None => None,
@@ -157,11 +168,17 @@ fn update(call: &Call<'_>) -> Answer {
     let condition = Condition::if_match(&call.request.headers)?;
     let patch = ArticlePatch::from_json(&json_body(call.request)?).map_err(WriteError::from)?;
     if let Some(before) = articles.repeated(&context)? {
-        return article_answer(StatusCode::OK, &before?);
+        return updated(before);
     }
     let expected = expectation(articles, slug, &condition)?;
-    let article = articles.update(slug, patch, expected, &context)?;
-    article_answer(StatusCode::OK, &article)
+    updated(articles.update(slug, patch, expected, &context))
+}
+
+fn updated(written: Result<Article, WriteError>) -> Answer {
+    match jobs::or_accepted(written)? {
+        Ok(article) => article_answer(StatusCode::OK, &article),
+        Err(accepted) => Ok(accepted),
+    }
 }
 
 /// `DELETE /api/v1/articles/{slug}`
@@ -169,13 +186,15 @@ fn delete(call: &Call<'_>) -> Answer {
     let (articles, slug) = (&call.parts.articles, call.segment());
     let context = idempotency::context(call)?;
     let condition = Condition::if_match(&call.request.headers)?;
-    let deleted = Response::new(StatusCode::NO_CONTENT, "");
     if let Some(before) = articles.repeated(&context)? {
-        return Ok(before.map(|_| deleted)?);
+        return deleted(before);
     }
     let expected = expectation(articles, slug, &condition)?;
-    articles.delete(slug, expected, &context)?;
-    Ok(deleted)
+    deleted(articles.delete(slug, expected, &context))
+}
+
+fn deleted(written: Result<Article, WriteError>) -> Answer {
+    Ok(jobs::or_accepted(written)?.map_or_else(|accepted| accepted, |_| Response::new(StatusCode::NO_CONTENT, "")))
 }
 
 /// Turns `If-Match` into what the transaction compares. The article may change between this look and the transaction;

@@ -5,17 +5,16 @@ use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use serde::Serialize;
 
 use super::engine::Response;
-use super::route::{Guard, Route};
+use super::jobs;
+use super::route::{Answer, Call, Guard, Route};
+use super::view::rfc3339;
+use crate::lifecycle::{Handle, ServiceStatus};
+use crate::outbox::{LaneInfo, LaneState, LaneStatus, Operator, OwnerState, Relay};
 
-/// For supervisors and proxies, which have no token.
+/// `/health`.
 pub(super) const ROUTES: &[Route] = &[
-    Route { method: "GET", path: "/health/live", guard: Guard::Open, answer: |_| Ok(live()) },
-    Route {
-        method: "GET",
-        path: "/health/ready",
-        guard: Guard::Open,
-        answer: |call| Ok(ready(&(call.parts.health)())),
-    },
+    Route { method: "GET", path: "/health/live", guard: Guard::Open, answer: live },
+    Route { method: "GET", path: "/health/ready", guard: Guard::Open, answer: ready },
 ];
 
 /// Whether the program can do its work, and what it is made of. Asked for at each request.
@@ -32,12 +31,20 @@ pub struct Health {
 }
 
 /// One service.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct ServiceHealth {
     /// Its name.
     pub name: String,
     /// Its state in one word.
     pub state: String,
+    /// For how long it has been in that state, milliseconds.
+    pub for_ms: u64,
+    /// How long its start took, milliseconds, once it is over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_ms: Option<u64>,
+    /// How long its stop took, milliseconds, once it is over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_ms: Option<u64>,
     /// Why it is in that state, if there is more to say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -48,10 +55,12 @@ pub struct ServiceHealth {
 pub struct LaneHealth {
     /// The handler's name.
     pub handler: String,
-    /// Its state in one word; `absent` if this process does not run it.
+    /// Its state in one word; `absent` if no living process runs it, `elsewhere` if another one does.
     pub state: String,
     /// Delivering or standing by, with no call past its time limit.
     pub healthy: bool,
+    /// An operator holds it, as the database has it.
+    pub held: bool,
     /// Why not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -63,7 +72,7 @@ pub struct LaneHealth {
 /// What a lane has before it, as the database holds it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct LaneBacklog {
-    /// Events given up and passed over.
+    /// Events given up and passed over, counted up to 100,000 as the others here.
     pub dead_letters: u64,
     /// Events given up that hold back their key.
     pub parked: u64,
@@ -71,9 +80,9 @@ pub struct LaneBacklog {
     pub retrying: u64,
     /// Events behind an earlier one of their key.
     pub waiting: u64,
-    /// Events after the cursor, counted up to 100,000.
+    /// Log positions after the cursor.
     pub lag_events: u64,
-    /// Age of the oldest of them, milliseconds.
+    /// Age of the oldest event after the cursor, milliseconds.
     pub lag_ms: i64,
     /// The transport is down, and is tried again then (RFC 3339).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,20 +92,170 @@ pub struct LaneBacklog {
     pub outage_since: Option<String>,
 }
 
-/// The process answers.
-fn live() -> Response {
-    json(StatusCode::OK, r#"{"status":"live"}"#.to_owned())
+impl Health {
+    /// How the program is at this moment. A database that does not answer leaves the backlog out; it is no failure of
+    /// this. Costs the same however much the log and the exceptions hold.
+    pub fn look(handle: &Handle, relay: &Relay, operator: &Operator) -> Self {
+        let status = handle.status();
+        let mut lanes: Vec<LaneHealth> = relay.status().iter().map(running).collect();
+        let backlog_error = match operator.lanes() {
+            Ok(stored) => {
+                stored.iter().for_each(|lane| add(&mut lanes, lane));
+                None
+            }
+            Err(error) => Some(error.to_string()),
+        };
+        let services = status.services.into_iter().map(ServiceHealth::from).collect();
+        Self { ready: status.ready, services, lanes, backlog_error }
+    }
+
+    /// The lanes: those that `relay` runs, then those that only the database knows.
+    pub(super) fn lanes_of(relay: &Relay, stored: &[LaneInfo]) -> Vec<LaneHealth> {
+        let mut lanes: Vec<LaneHealth> = relay.status().iter().map(running).collect();
+        stored.iter().for_each(|lane| add(&mut lanes, lane));
+        lanes
+    }
+
+    /// `green`; `yellow` when the program does its work and a lane does not; `red` when it is not ready.
+    pub fn color(&self) -> &'static str {
+        match (self.ready, self.reasons().is_empty()) {
+            (false, _) => "red",
+            (true, false) => "yellow",
+            (true, true) => "green",
+        }
+    }
+
+    /// What is not as it should be, a sentence for each.
+    pub fn reasons(&self) -> Vec<String> {
+        let because = |reason: &Option<String>| reason.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+        let services = self.services.iter().filter(|service| service.state != "running");
+        let services = services
+            .map(|service| format!("service {} is {}{}", service.name, service.state, because(&service.reason)));
+        let lanes = self.lanes.iter().filter(|lane| !lane.healthy);
+        let lanes = lanes.map(|lane| format!("lane {} is {}{}", lane.handler, lane.state, because(&lane.reason)));
+        let database = self.backlog_error.iter().map(|error| format!("the database does not answer: {error}"));
+        services.chain(lanes).chain(database).collect()
+    }
 }
 
-fn ready(health: &Health) -> Response {
+impl From<ServiceStatus> for ServiceHealth {
+    fn from(service: ServiceStatus) -> Self {
+        Self {
+            for_ms: u64::try_from(service.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+            name: service.name,
+            state: service.state.as_str().to_owned(),
+            start_ms: service.start_ms,
+            stop_ms: service.stop_ms,
+            reason: service.reason,
+        }
+    }
+}
+
+/// What the lane is doing, in a word.
+pub(super) fn state_word(lane: &LaneStatus) -> &'static str {
+    match &lane.state {
+        LaneState::Running if lane.is_overdue() => "overdue",
+        LaneState::Running if lane.is_stalled() => "stalled",
+        LaneState::Running => "running",
+        LaneState::Starting => "starting",
+        LaneState::Standby { .. } => "standby",
+        LaneState::Paused { .. } => "paused",
+        LaneState::Held => "held",
+        LaneState::Waiting { .. } => "waiting",
+        LaneState::Failed { .. } => "failed",
+        LaneState::Stopped => "stopped",
+    }
+}
+
+fn running(lane: &LaneStatus) -> LaneHealth {
+    let reason = match &lane.state {
+        LaneState::Running if lane.is_overdue() => {
+            let ran = lane.running_for.unwrap_or_default().as_secs();
+            Some(format!("a call runs for {ran} s, beyond its limit of {} s", lane.time_limit.as_secs()))
+        }
+        LaneState::Standby { owner } => Some(format!("owned by {owner}")),
+        LaneState::Running if lane.is_stalled() => {
+            Some("no look at the database has succeeded for three intervals".to_owned())
+        }
+        LaneState::Paused { reason, .. } | LaneState::Waiting { reason } | LaneState::Failed { reason } => {
+            Some(reason.clone())
+        }
+        LaneState::Held => Some("by an operator".to_owned()),
+        LaneState::Running | LaneState::Starting | LaneState::Stopped => None,
+    };
+    let state = state_word(lane);
+    let healthy = matches!(state, "running" | "standby" | "starting");
+    LaneHealth {
+        handler: lane.handler.clone(),
+        state: state.to_owned(),
+        healthy,
+        held: state == "held",
+        reason,
+        backlog: None,
+    }
+}
+
+/// Files what the database knows of `lane`, which may be one that this process does not run.
+fn add(lanes: &mut Vec<LaneHealth>, lane: &LaneInfo) {
+    let backlog = Some(LaneBacklog::from(lane));
+    if let Some(known) = lanes.iter_mut().find(|known| known.handler == lane.handler) {
+        known.backlog = backlog;
+        known.held = lane.held;
+        return;
+    }
+    let elsewhere = lane.owner_state == OwnerState::Alive;
+    let (state, reason) = if elsewhere {
+        ("elsewhere", format!("process {} runs it", lane.owner_pid.unwrap_or_default()))
+    } else {
+        ("absent", format!("no living process runs it, and {} events are kept for it", lane.lag_events))
+    };
+    lanes.push(LaneHealth {
+        handler: lane.handler.clone(),
+        state: state.to_owned(),
+        healthy: elsewhere,
+        held: lane.held,
+        reason: Some(reason),
+        backlog,
+    });
+}
+
+impl From<&LaneInfo> for LaneBacklog {
+    fn from(lane: &LaneInfo) -> Self {
+        Self {
+            dead_letters: lane.exceptions.dead_letter,
+            parked: lane.exceptions.parked,
+            retrying: lane.exceptions.retry,
+            waiting: lane.exceptions.waiting,
+            lag_events: lane.lag_events,
+            lag_ms: lane.lag_ms,
+            paused_until: lane.paused_until.map(rfc3339),
+            outage_since: lane.outage_since.map(rfc3339),
+        }
+    }
+}
+
+/// The process answers.
+fn live(_call: &Call<'_>) -> Answer {
+    Ok(json(StatusCode::OK, r#"{"status":"live"}"#.to_owned()))
+}
+
+fn ready(call: &Call<'_>) -> Answer {
+    let health = (call.parts.health)();
     let status = if health.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let mut body = serde_json::json!({ "status": if health.ready { "ready" } else { "not_ready" } });
+    let mut body = serde_json::json!({
+        "status": if health.ready { "ready" } else { "not_ready" },
+        "color": health.color(),
+        "reasons": health.reasons(),
+    });
     body["services"] = serde_json::json!(health.services);
     body["lanes"] = serde_json::json!(health.lanes);
     if let Some(error) = &health.backlog_error {
         body["backlog_error"] = serde_json::json!(error);
     }
-    json(status, body.to_string())
+    if let Some(jobs) = call.parts.jobs.get() {
+        body["writes"] = jobs::health(jobs);
+    }
+    Ok(json(status, body.to_string()))
 }
 
 fn json(status: StatusCode, body: String) -> Response {

@@ -14,6 +14,8 @@
 //! ```
 
 pub mod access;
+mod admin;
+mod admin_page;
 mod api;
 mod by_id;
 mod conditional;
@@ -21,6 +23,10 @@ pub mod engine;
 mod feeds;
 mod health;
 mod idempotency;
+mod jobs;
+mod local;
+mod metrics;
+mod openapi;
 mod pages;
 mod problem;
 mod request;

@@ -29,6 +29,8 @@ pub struct Problem {
     pub message: String,
     /// The field of the input at fault, if one is.
     pub field: Option<String>,
+    /// Line and column of the input at which it went wrong, from 1.
+    pub position: Option<(u32, u32)>,
     /// When another try makes sense; sent as `Retry-After` in whole seconds, at least 1.
     pub retry_after: Option<Duration>,
     /// The methods that the path does have; sent as `Allow`.
@@ -38,7 +40,7 @@ pub struct Problem {
 impl Problem {
     /// A problem with this status, code and message.
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), field: None, retry_after: None, allow: None }
+        Self { status, code, message: message.into(), field: None, position: None, retry_after: None, allow: None }
     }
 
     /// The request is malformed: 400.
@@ -78,6 +80,10 @@ impl Problem {
         let mut error = json!({ "code": self.code, "message": self.message });
         if let Some(field) = &self.field {
             error["field"] = json!(field);
+        }
+        if let Some((line, column)) = self.position {
+            error["line"] = json!(line);
+            error["column"] = json!(column);
         }
         json!({ "error": error })
     }
@@ -122,9 +128,12 @@ impl From<WriteError> for Problem {
     fn from(error: WriteError) -> Self {
         let status = match &error {
             WriteError::Article(error) => article_status(error),
-            WriteError::Saturated { .. } => StatusCode::TOO_MANY_REQUESTS,
+            WriteError::Saturated { .. } | WriteError::JournalFull { .. } => StatusCode::TOO_MANY_REQUESTS,
+            // Where it was asked for, `jobs::or_accepted` has answered it already.
+            WriteError::Deferred { .. } => StatusCode::ACCEPTED,
             WriteError::Unavailable(fault) if fault.is_full() => StatusCode::INSUFFICIENT_STORAGE,
-            WriteError::Stopped
+            WriteError::ReadOnly
+            | WriteError::Stopped
             | WriteError::DeadlineExceeded
             | WriteError::Unavailable(_)
             | WriteError::OutcomeUnknown(_) => StatusCode::SERVICE_UNAVAILABLE,
@@ -135,6 +144,7 @@ impl From<WriteError> for Problem {
             code: error.code(),
             message: error.to_string(),
             field: error.field().map(str::to_owned),
+            position: None,
             retry_after: error.retry_after(),
             allow: None,
         }
@@ -159,12 +169,12 @@ impl From<RepositoryError> for Problem {
     fn from(error: RepositoryError) -> Self {
         let message = error.to_string();
         let field = error.field().map(str::to_owned);
-        let (status, wait) = match error.code() {
-            "invalid" => (StatusCode::BAD_REQUEST, None),
-            "internal" => (StatusCode::INTERNAL_SERVER_ERROR, None),
-            _ => (StatusCode::SERVICE_UNAVAILABLE, Some(Duration::from_secs(1))),
+        let (status, code, wait) = match error.code() {
+            "invalid" => (StatusCode::BAD_REQUEST, "bad_request", None),
+            "internal" => (StatusCode::INTERNAL_SERVER_ERROR, "internal", None),
+            code => (StatusCode::SERVICE_UNAVAILABLE, code, Some(Duration::from_secs(1))),
         };
-        Self { field, retry_after: wait, ..Self::new(status, error.code(), message) }
+        Self { field, retry_after: wait, ..Self::new(status, code, message) }
     }
 }
 
@@ -185,5 +195,34 @@ impl From<SearchError> for Problem {
                 ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "search_unavailable", message)
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn case_c53_only_what_may_succeed_unchanged_says_when_to_try_again() {
+        let full = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL), None);
+        for (error, status, again) in [
+            (WriteError::Saturated { retry_after: Duration::from_secs(2) }, 429, Some(2)),
+            (WriteError::Stopped, 503, Some(5)),
+            (WriteError::DeadlineExceeded, 503, Some(1)),
+            (ArticleError::Sqlite(full).into(), 507, Some(10)),
+            // Not safe without a look.
+            (WriteError::OutcomeUnknown("disk".to_owned()), 503, None),
+            (WriteError::Internal("x".to_owned()), 500, None),
+            (ArticleError::SlugTaken { slug: "a".to_owned() }.into(), 409, None),
+            (ArticleError::NotFound { slug: "a".to_owned() }.into(), 404, None),
+            (ArticleError::KeyReused { key: "k".to_owned() }.into(), 422, None),
+            (ArticleError::TooLarge { bytes: 2, limit: 1 }.into(), 413, None),
+        ] {
+            let response = Response::from(Problem::from(error));
+            let after = response.headers.get(RETRY_AFTER).map(|value| value.to_str().unwrap().parse::<u64>().unwrap());
+            assert_eq!((response.status.as_u16(), after), (status, again));
+        }
+        let refused = Response::from(Problem::unauthorized("x"));
+        assert!(refused.headers.contains_key(WWW_AUTHENTICATE) && !refused.headers.contains_key(RETRY_AFTER));
     }
 }

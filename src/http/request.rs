@@ -98,6 +98,8 @@ pub(super) fn json_body(request: &Request) -> Result<Value, Problem> {
     serde_json::from_slice(&request.body).map_err(|error| {
         let mut problem = Problem::bad_request(format!("the body is not valid JSON: {error}"));
         problem.code = "bad_json";
+        let counted = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        problem.position = Some((counted(error.line()), counted(error.column())));
         problem
     })
 }

@@ -8,13 +8,22 @@ use super::engine::{Request, Response};
 use super::problem::Problem;
 use super::request::Query;
 use super::site::Parts;
-use super::{api, by_id, health, trace};
+use super::{admin, api, by_id, health, jobs, metrics, openapi, trace};
 use crate::service::WriteContext;
 
 pub(super) type Answer = Result<Response, Problem>;
 
 /// Every route that answers with JSON. Of two that match a request the earlier counts.
-pub(super) const AREAS: &[&[Route]] = &[health::ROUTES, api::ROUTES, by_id::ROUTES, trace::ROUTES];
+pub(super) const AREAS: &[&[Route]] = &[
+    health::ROUTES,
+    metrics::ROUTES,
+    api::ROUTES,
+    by_id::ROUTES,
+    jobs::ROUTES,
+    trace::ROUTES,
+    admin::ROUTES,
+    openapi::ROUTES,
+];
 
 /// In the order in which `Allow` names them. HEAD is answered as GET; the engine leaves the body out.
 const METHODS: [&str; 5] = ["GET", "POST", "PATCH", "PUT", "DELETE"];

@@ -1,6 +1,6 @@
 //! Which request gets which answer.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use hyper::header::{HeaderName, HeaderValue, LOCATION};
@@ -8,14 +8,18 @@ use hyper::{Method, StatusCode};
 use uuid::Uuid;
 
 use super::access::{Access, Caller};
-use super::engine::{Engine, EngineOptions, Request, Response};
+use super::admin_page::{self, Sessions};
+use super::engine::{Engine, EngineOptions, Refusal, Request, Response};
 use super::feeds;
 use super::health::Health;
+use super::jobs::SiteJobs;
+use super::metrics::{self, Metrics};
 use super::pages::Pages;
 use super::problem::{self, Problem};
 use super::request::{Query, segments};
 use super::route::{self, Call, Guard};
-use crate::outbox::Operator;
+use crate::jobs::{JobRunner, Jobs};
+use crate::outbox::{Operator, Relay};
 use crate::service::{ArticleService, WriteContext};
 use crate::sinks::cache::PageCache;
 use crate::sinks::encode_segment;
@@ -39,7 +43,9 @@ pub struct SiteParts {
     pub renderer: Renderer,
     /// Who may write, and see drafts.
     pub access: Access,
-    /// Says how the program is.
+    /// Delivers the events.
+    pub relay: Relay,
+    /// Says how the program is; see [`Health::look`].
     pub health: Box<dyn Fn() -> Health + Send + Sync>,
 }
 
@@ -55,6 +61,11 @@ pub(super) struct Parts {
     pub(super) search: Arc<SearchIndex>,
     pub(super) operator: Operator,
     pub(super) access: Access,
+    /// None in a site that keeps no jobs.
+    pub(super) jobs: OnceLock<SiteJobs>,
+    pub(super) relay: Relay,
+    pub(super) metrics: Metrics,
+    pub(super) sessions: Sessions,
     pub(super) health: Box<dyn Fn() -> Health + Send + Sync>,
     pages: Pages,
 }
@@ -62,17 +73,43 @@ pub(super) struct Parts {
 impl Site {
     /// A site made of these parts.
     pub fn new(parts: SiteParts) -> Self {
-        let SiteParts { articles, search, cache, renderer, access, health } = parts;
+        let SiteParts { articles, search, cache, renderer, access, relay, health } = parts;
         let pages = Pages::new(articles.clone(), Arc::clone(&search), cache, renderer);
         let operator = Operator::new(articles.repository().database());
-        Self { parts: Arc::new(Parts { articles, search, operator, access, health, pages }) }
+        let (metrics, jobs) = (Metrics::new(), OnceLock::new());
+        Self {
+            parts: Arc::new(Parts {
+                articles,
+                search,
+                operator,
+                access,
+                jobs,
+                relay,
+                metrics,
+                sessions: Sessions::default(),
+                health,
+                pages,
+            }),
+        }
+    }
+
+    /// Gives the site its jobs and who works them off, for their routes and for health. Once: a second call does nothing.
+    #[must_use]
+    pub fn with_jobs(self, jobs: Jobs, runner: JobRunner) -> Self {
+        let _ = self.parts.jobs.set(SiteJobs { jobs, runner });
+        self
     }
 
     /// A server for this site, to be started as a service.
     pub fn serve_on(&self, options: EngineOptions) -> Engine {
         let site = self.clone();
         let handler = move |request: Request| site.answer(&request);
-        Engine::new(options, Arc::new(handler)).refuse_with(Arc::new(problem::refusal))
+        let parts = Arc::clone(&self.parts);
+        let refuse = move |refusal: &Refusal| {
+            parts.metrics.refused(refusal.status);
+            problem::refusal(refusal)
+        };
+        Engine::new(options, Arc::new(handler)).refuse_with(Arc::new(refuse))
     }
 
     /// Answers one request. Never fails: what goes wrong is an answer too.
@@ -86,7 +123,11 @@ impl Site {
             key: None,
         };
         let mut caller = None;
-        let response = self.route(request, &context, &mut caller).unwrap_or_else(Response::from);
+        let path = segments(&request.path);
+        let class = path.as_ref().map_or("other", |path| metrics::class_of(path));
+        let answer = path.and_then(|path| self.route(request, &path, &context, &mut caller));
+        let response = answer.unwrap_or_else(Response::from);
+        self.parts.metrics.answered(class, response.status, begun.elapsed());
         let level = if response.status.is_server_error() { log::Level::Warn } else { log::Level::Info };
         log::log!(
             level,
@@ -107,12 +148,15 @@ impl Site {
     fn route(
         &self,
         request: &Request,
+        path: &[String],
         context: &WriteContext,
         name: &mut Option<Arc<str>>,
     ) -> Result<Response, Problem> {
-        let path = segments(&request.path)?;
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
-        if !matches!(path[..], ["api" | "health", ..]) {
+        if let ["admin", rest @ ..] = &path[..] {
+            return admin_page::answer(&self.parts, request, rest);
+        }
+        if !matches!(path[..], ["api" | "health", ..] | ["metrics"]) {
             return self.pages(request, &path);
         }
         let (route, segments) = route::find(method(request), &path)?;

@@ -46,6 +46,7 @@ impl Program {
             cache,
             renderer,
             access: Access::fixed(&[("test", Role::Write, TOKEN)]),
+            relay: outbox::Relay::builder(&database).build().unwrap(),
             health: Box::new(move || Health {
                 ready: handle.is_ready(),
                 services: Vec::new(),

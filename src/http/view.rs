@@ -20,6 +20,9 @@ pub(super) struct ArticleView<'a> {
     version: i64,
     created_at: String,
     updated_at: String,
+    /// Of a scheduled article only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    publish_at: Option<String>,
 }
 
 impl<'a> From<&'a Article> for ArticleView<'a> {
@@ -35,6 +38,7 @@ impl<'a> From<&'a Article> for ArticleView<'a> {
             version: article.version,
             created_at: rfc3339(article.created_at),
             updated_at: rfc3339(article.updated_at),
+            publish_at: article.publish_at.map(rfc3339),
         }
     }
 }
@@ -52,6 +56,7 @@ impl<'a> From<&'a ArticleSummary> for ArticleView<'a> {
             version: article.version,
             created_at: rfc3339(article.created_at),
             updated_at: rfc3339(article.updated_at),
+            publish_at: article.publish_at.map(rfc3339),
         }
     }
 }

@@ -286,7 +286,7 @@ fn close_row(tx: &Transaction<'_>, flush: &Flush, id: i64, began: &Began) -> rus
         return Ok(true);
     }
     let old: Option<String> =
-        tx.prepare_cached(sql::READ_HISTORY)?.query_row((id, handler), |row| row.get(0)).optional()?;
+        tx.prepare_cached(sql::READ_HISTORY)?.query_row((id, handler), |row| history::column(row, 0)).optional()?;
     let Some(old) = old else { return Ok(false) };
     let history = if old == "[]" { old } else { history::append(&old, flush.now, "done", "delivered") };
     let written = (id, handler, state, replays, began.payload(), flush.now, history);
@@ -303,8 +303,10 @@ fn fail_row(
     verdict: &Verdict,
 ) -> rusqlite::Result<bool> {
     let decided = decide(tx, flush, id, key, verdict)?;
-    let old: Option<String> =
-        tx.prepare_cached(sql::READ_HISTORY)?.query_row((id, &flush.handler), |row| row.get(0)).optional()?;
+    let old: Option<String> = tx
+        .prepare_cached(sql::READ_HISTORY)?
+        .query_row((id, &flush.handler), |row| history::column(row, 0))
+        .optional()?;
     let Some(old) = old else { return Ok(false) };
     let reason = decided.reason.unwrap_or_default();
     let written = tx.prepare_cached(sql::FAIL_ROW)?.execute((

@@ -1,5 +1,6 @@
 //! What happened to an exception, as a short JSON list on its row.
 
+use rusqlite::Row;
 use serde::{Deserialize, Serialize};
 
 /// Most entries kept; the oldest go first.
@@ -22,6 +23,12 @@ pub struct HistoryEntry {
 /// A stored history as a list. One that does not parse counts as empty rather than hiding the row.
 pub(super) fn parse(text: &str) -> Vec<HistoryEntry> {
     serde_json::from_str(text).unwrap_or_default()
+}
+
+/// The column as text, whatever bytes a foreign hand put there.
+pub(super) fn column(row: &Row<'_>, index: usize) -> rusqlite::Result<String> {
+    let bytes = row.get_ref(index)?.as_bytes_or_null()?.unwrap_or_default();
+    Ok(String::from_utf8_lossy(bytes).into_owned())
 }
 
 /// `history` with one more entry.

@@ -84,7 +84,8 @@ pub(super) struct Exception {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Began {
     pub(super) state: &'static str,
-    pub(super) replays: u32,
+    /// As the column holds it, which a foreign hand may have filled with any number.
+    pub(super) replays: i64,
     /// The edited payload, as bytes: it may be no text.
     pub(super) payload: Option<Vec<u8>>,
 }
@@ -297,7 +298,7 @@ fn decode_exception(connection: &Connection, row: &Row<'_>) -> rusqlite::Result<
     Ok(Exception {
         id,
         key: optional_text(row, 1).ok().flatten().map(str::to_owned),
-        began: Began { state, replays, payload: row.get_ref(7)?.as_bytes_or_null()?.map(<[u8]>::to_vec) },
+        began: Began { state, replays: row.get(5)?, payload: row.get_ref(7)?.as_bytes_or_null()?.map(<[u8]>::to_vec) },
         attempts,
         crashes: count(row, 4)?,
         superseded: row.get::<_, Option<i64>>(6)?.is_some(),

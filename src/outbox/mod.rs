@@ -53,6 +53,7 @@ mod classify;
 mod dispatch;
 mod event;
 mod flush;
+mod freeze;
 mod gate;
 mod handler_fn;
 mod history;
@@ -63,15 +64,20 @@ mod log;
 mod operator;
 mod owner;
 mod policy;
+#[cfg(test)]
+mod poll_cost;
 mod relay;
 mod retention;
 mod sql;
 mod standing;
+#[cfg(test)]
+mod tests;
 
 pub use check::{Breach, CheckReport, Finding, MAX_FINDINGS, check, mend};
 pub use dispatch::{DispatchError, DispatchFn, EventFilter, Handler, LaneStart, OnDeadLetter, StartAt};
 pub(crate) use event::insert_serialized;
 pub use event::{Event, InsertError, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, NewEvent, insert};
+pub(crate) use freeze::{hold_lanes, release_lanes};
 pub use handler_fn::HandlerFn;
 pub use history::HistoryEntry;
 pub use lane::{LaneState, LaneStatus};
@@ -81,8 +87,8 @@ pub use ledger::{
 };
 pub use operator::{
     DiscardError, EditError, EventStory, ExceptionCounts, ExceptionCursor, ExceptionInfo, ExceptionPage,
-    ExceptionState, Filter, HeldLane, HoldError, LaneError, LaneInfo, MAX_PAGE, MAX_REPLAYS, Operator, OutboxStats,
-    ReplayError, Replayed, ResumeError, RewindTo, Rewound,
+    ExceptionState, Filter, HeldLane, HoldError, LaneError, LaneInfo, MAX_COUNTED, MAX_PAGE, MAX_REPLAYS, Operator,
+    OutboxStats, ReplayError, Replayed, ResumeError, RewindTo, Rewound,
 };
 pub use owner::OwnerState;
 pub use policy::Policy;

@@ -51,7 +51,7 @@ struct Step {
 }
 
 /// Removes from the log what every lane has passed, is older than `retention.keep` and has no exception left but closed
-/// `done` or `discarded` ones, which go along. Dead letters keep their event. Each step is one small task; `stop` is
+/// `done` or `discarded` ones, which go along. Dead letters keep their event. While every lane is held, nothing is removed. Each step is one small task; `stop` is
 /// asked between two of them.
 ///
 /// # Errors
@@ -66,7 +66,7 @@ pub fn prune(
     let age = Age { before: now.saturating_sub(millis(retention.keep)), now };
     let rows = i64::try_from(retention.rows_per_task.max(1)).unwrap_or(i64::MAX);
     let mut pruned = Pruned { events: 0, resume_after };
-    while !stop() && has_old_rows(database, pruned.resume_after, age, rows) {
+    while !stop() && !all_held(database) && has_old_rows(database, pruned.resume_after, age, rows) {
         let after = pruned.resume_after;
         let step = database.writer().submit_internal(false, move |tx| prune_step(tx, after, age, rows))?.wait()?;
         pruned.events += step.removed;
@@ -146,6 +146,12 @@ impl Age {
             None
         }
     }
+}
+
+/// Whoever holds every lane wants the outbox to stay as it is.
+fn all_held(database: &Database) -> bool {
+    let read = database.read(|connection| connection.prepare_cached(sql::ALL_HELD)?.query_row([], |row| row.get(0)));
+    read.unwrap_or(false)
 }
 
 /// Looks before it writes, so that a log with nothing to remove costs no write transaction.

@@ -85,6 +85,9 @@ statements! {
         octet_length(payload), instr(history, '\"what\":\"forced replay\"') > 0 FROM deliveries \
         WHERE handler = ?1 AND event_key = ?2 AND outbox_id > ?3 AND outbox_id <= ?5 \
         AND (state = 'retry' OR state = 'waiting' OR state = 'parked') ORDER BY outbox_id LIMIT ?4";
+    /// An operator edited or replayed the row since the run began.
+    ASKED_FOR_AGAIN = "SELECT EXISTS (SELECT 1 FROM deliveries WHERE outbox_id = ?1 AND handler = ?2 \
+        AND (replays <> ?3 OR payload IS NOT ?4) AND (state = 'retry' OR state = 'waiting'))";
     READ_EVENT = "SELECT id, event_id, event_type, event_key, \
         CASE WHEN octet_length(payload) <= ?2 THEN payload END, correlation_id, causation_id, occurred_at \
         FROM event_outbox WHERE id = ?1";
@@ -185,12 +188,14 @@ statements! {
     /// A scan on purpose: one row per handler.
     LIST_LANES = "SELECT handler, event_types, on_dead_letter, held, cursor, owner, owned_since, paused_until, \
         pause_reason, outage_since FROM lanes ORDER BY handler";
-    LAG = "SELECT count(*) FROM (SELECT 1 FROM event_outbox WHERE id > ?1 LIMIT 100000)";
     OLDEST_PENDING = "SELECT occurred_at FROM event_outbox WHERE id > ?1 ORDER BY id LIMIT 1";
     OLDEST_OPEN = "SELECT coalesce((SELECT occurred_at FROM event_outbox WHERE id = outbox_id), created_at) \
         FROM deliveries WHERE handler = ?1 AND outbox_id = (SELECT min(outbox_id) FROM deliveries \
         INDEXED BY deliveries_open WHERE handler = ?1 AND (state = 'retry' OR state = 'waiting' OR state = 'parked'))";
-    COUNT_EXCEPTIONS = "SELECT state, handler, count(*) FROM deliveries GROUP BY state, handler";
+    /// The newest rows, without their payloads.
+    LOOK_BACK = "SELECT id, event_type, event_key FROM event_outbox WHERE id <= ?1 ORDER BY id DESC LIMIT ?2";
+    /// At most `?3` of them.
+    COUNT_IN_STATE = "SELECT count(*) FROM (SELECT 1 FROM deliveries WHERE state = ?1 AND handler = ?2 LIMIT ?3)";
     /// Exceptions of a handler after a log position, in the wanted states, merged in the order of the positions.
     LIST = concat!(
         "SELECT ", exception_columns!(), in_state!("dead_letter"), " AND ?3 UNION ALL ",
@@ -214,6 +219,8 @@ statements! {
     EDITED_PAYLOADS = "SELECT handler, payload FROM deliveries WHERE outbox_id = ?1 AND payload IS NOT NULL ORDER BY handler";
     ID_OF_EVENT = "SELECT id FROM event_outbox WHERE event_id = ?1";
     TRACE = "SELECT id FROM event_outbox WHERE correlation_id = ?1 ORDER BY id LIMIT ?2";
+    NOT_HELD = "SELECT handler FROM lanes WHERE held = 0 ORDER BY handler";
+    ALL_HELD = "SELECT count(*) > 0 AND min(held) = 1 FROM lanes";
     SET_PAYLOAD = "UPDATE deliveries SET payload = ?3 WHERE outbox_id = ?1 AND handler = ?2";
     /// Only the first of a key can be parked, or one that failed while an earlier one was replayed. Found from the state: a
     /// lane has few that are parked, a key may have many that wait.
@@ -286,7 +293,7 @@ mod tests {
 
     /// What may walk the rows of one state: the operator's lists, and a page of the walk after a lane was taken.
     const STATE_WALKS: [&str; 9] = [
-        "COUNT_EXCEPTIONS",
+        "COUNT_IN_STATE",
         "LIST",
         "NEXT_HANDLER",
         "READ_ORPHANS",

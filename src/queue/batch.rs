@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use rusqlite::{Connection, Transaction};
-
 use super::{MAX_BATCH_BYTES, MAX_BATCH_JOBS, Receipt, WriteError, WriteJob};
-use crate::article::{Applied, ArticleError, Outcomes, PreparedMutation, RequestKey, apply, is_remembered, once};
+use crate::article::{ArticleError, Outcomes, PreparedMutation, RequestKey};
 
 /// A batch made ready: the valid jobs, and for each job of the caller what is wrong with it, if something is.
 pub(super) struct Batch {
@@ -54,67 +52,10 @@ impl Batch {
         let answer = |invalid: Option<ArticleError>| match invalid {
             Some(error) => Err(error.into()),
             None => match outcomes.next() {
-                Some(outcome) => outcome.map(Receipt::Applied).map_err(WriteError::from),
+                Some(outcome) => outcome.map(Receipt::from).map_err(WriteError::from),
                 None => Err(WriteError::Internal("a job of the batch was left without an outcome".to_owned())),
             },
         };
         self.invalid.into_iter().map(answer).collect()
     }
-}
-
-/// Applies a mutation, once if it has a key.
-pub(super) fn apply_one(
-    tx: &Transaction<'_>,
-    key: Option<&RequestKey>,
-    now_ms: i64,
-    mutation: &PreparedMutation,
-) -> Result<Applied, ArticleError> {
-    let Some(key) = key else { return apply(tx, mutation) };
-    let mut outcomes = once(tx, key, now_ms, || Ok(vec![Ok(apply(tx, mutation)?)]))?;
-    // A batch has another fingerprint.
-    outcomes.pop().unwrap_or_else(|| Err(ArticleError::KeyReused { key: key.as_str().to_owned() }))
-}
-
-/// Applies the mutations in order, once if they have a key.
-pub(super) fn apply_batch(
-    tx: &Transaction<'_>,
-    key: Option<&RequestKey>,
-    now_ms: i64,
-    mutations: &[PreparedMutation],
-) -> Result<Outcomes, ArticleError> {
-    match key {
-        Some(key) => once(tx, key, now_ms, || apply_all(tx, mutations)),
-        None => apply_all(tx, mutations),
-    }
-}
-
-/// Whether they are committed: all together, so one found speaks for all; one that was refused has no event.
-pub(super) fn is_committed(
-    conn: &Connection,
-    key: Option<&RequestKey>,
-    mutations: &[PreparedMutation],
-) -> rusqlite::Result<bool> {
-    if let Some(key) = key {
-        return is_remembered(conn, key);
-    }
-    for mutation in mutations {
-        if mutation.is_logged(conn)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Applies the mutations in order. What is wrong with one leaves the others alone as long as it wrote nothing; any other
-/// failure is the batch's, and the transaction must be rolled back.
-fn apply_all(tx: &Transaction<'_>, mutations: &[PreparedMutation]) -> Result<Outcomes, ArticleError> {
-    let mut outcomes = Vec::with_capacity(mutations.len());
-    for mutation in mutations {
-        let changes_before = tx.total_changes();
-        match apply(tx, mutation) {
-            Err(error) if !error.is_callers() || tx.total_changes() != changes_before => return Err(error),
-            outcome => outcomes.push(outcome),
-        }
-    }
-    Ok(outcomes)
 }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
-use super::batch::{Batch, apply_batch, apply_one};
+use super::batch::Batch;
+use super::gate::{Door, Refusal};
 use super::{Receipt, WriteError, WriteJob, Writer};
-use crate::article::ArticleError;
 use crate::clock::SharedClock;
 use crate::storage::Fault;
 
@@ -45,7 +45,7 @@ impl DirectWriter {
         Ok(Self { connection: Mutex::new(connection), clock })
     }
 
-    fn transact<T>(&self, f: impl FnOnce(&Transaction<'_>) -> Result<T, ArticleError>) -> Result<T, WriteError> {
+    fn transact<T>(&self, f: impl FnOnce(&Transaction<'_>) -> Result<T, Refusal>) -> Result<T, WriteError> {
         // A panic while the lock was held dropped its transaction, which rolled it back.
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         let unavailable = |error: rusqlite::Error| WriteError::Unavailable(Fault::from(error));
@@ -65,7 +65,8 @@ impl Writer for DirectWriter {
         let (deadline, key) = (job.deadline, job.key.clone());
         let mutation = job.prepare(now_ms)?;
         check_deadline(deadline)?;
-        self.transact(|tx| apply_one(tx, key.as_ref(), now_ms, &mutation)).map(Receipt::Applied)
+        let door = Door { gate: None, key: key.as_ref(), now_ms };
+        self.transact(|tx| door.pass_one(tx, &mutation)).map(Receipt::from)
     }
 
     fn enqueue_batch(&self, jobs: Vec<WriteJob>) -> Result<Vec<Result<Receipt, WriteError>>, WriteError> {
@@ -74,7 +75,8 @@ impl Writer for DirectWriter {
             return Ok(batch.answers(Vec::new()));
         }
         check_deadline(batch.deadline)?;
-        let outcomes = self.transact(|tx| apply_batch(tx, batch.key.as_deref(), batch.now_ms, &batch.mutations))?;
+        let door = Door { gate: None, key: batch.key.as_deref(), now_ms: batch.now_ms };
+        let outcomes = self.transact(|tx| door.pass(tx, &batch.mutations))?;
         Ok(batch.answers(outcomes))
     }
 }

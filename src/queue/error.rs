@@ -12,6 +12,19 @@ use crate::storage::{Fault, TransactError};
 pub enum WriteError {
     /// The article does not allow it: mend the request.
     Article(ArticleError),
+    /// No error of the write: it is accepted, committed as a job, and will be applied later. Said where the article itself was
+    /// asked for, which is not there yet.
+    Deferred {
+        /// The job's number.
+        job: i64,
+    },
+    /// The site is read-only at present: try again once it is open.
+    ReadOnly,
+    /// The site is frozen, and as many writes wait as may: try again once it is open.
+    JournalFull {
+        /// How many may wait.
+        limit: usize,
+    },
     /// Too much is waiting to be written: try again after `retry_after`.
     Saturated {
         /// A good moment to try again.
@@ -30,11 +43,14 @@ pub enum WriteError {
 }
 
 impl WriteError {
-    /// A stable name for programs: those of [`ArticleError::code`], and `saturated`, `stopped`, `deadline_exceeded`,
+    /// A stable name for programs: those of [`ArticleError::code`], and `deferred`, `read_only`, `journal_full`, `saturated`, `stopped`, `deadline_exceeded`,
     /// `database_full`, `database_busy`, `database_unavailable`, `outcome_unknown`, `internal`.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Article(error) => error.code(),
+            Self::Deferred { .. } => "deferred",
+            Self::ReadOnly => "read_only",
+            Self::JournalFull { .. } => "journal_full",
             Self::Saturated { .. } => "saturated",
             Self::Stopped => "stopped",
             Self::DeadlineExceeded => "deadline_exceeded",
@@ -62,6 +78,7 @@ impl WriteError {
     /// When to try the same job again; `None` if that is of no use, or not safe without a look.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
+            Self::ReadOnly | Self::JournalFull { .. } => Some(Duration::from_secs(30)),
             Self::Saturated { retry_after } => Some(*retry_after),
             Self::DeadlineExceeded => Some(Duration::from_secs(1)),
             Self::Unavailable(fault) if fault.is_busy() => Some(Duration::from_secs(1)),
@@ -76,6 +93,12 @@ impl fmt::Display for WriteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Article(error) => error.fmt(f),
+            Self::Deferred { job } => write!(f, "accepted as job {job}, to be applied once the site is open again"),
+            Self::ReadOnly => f.write_str("the site is read-only at present, nothing was written; try again later"),
+            Self::JournalFull { limit } => write!(
+                f,
+                "the site is frozen and {limit} writes wait already, nothing was written; try again once it is open"
+            ),
             Self::Saturated { .. } => f.write_str("too many writes are waiting, nothing was written; try again later"),
             Self::Stopped => f.write_str("the writer is not running, nothing was written"),
             Self::DeadlineExceeded => {
@@ -109,8 +132,8 @@ impl From<ArticleError> for WriteError {
     }
 }
 
-impl From<TransactError<ArticleError>> for WriteError {
-    fn from(error: TransactError<ArticleError>) -> Self {
+impl<E: Into<WriteError>> From<TransactError<E>> for WriteError {
+    fn from(error: TransactError<E>) -> Self {
         match error {
             TransactError::Task(error) => error.into(),
             TransactError::TooLarge { bytes, limit } => ArticleError::TooLarge { bytes, limit }.into(),
@@ -119,9 +142,9 @@ impl From<TransactError<ArticleError>> for WriteError {
             TransactError::DeadlineExceeded => Self::DeadlineExceeded,
             TransactError::Database(fault) => Self::Unavailable(fault),
             TransactError::OutcomeUnknown(what) => Self::OutcomeUnknown(what),
-            error @ (TransactError::Panicked(_) | TransactError::Refused(_) | TransactError::WouldDeadlock) => {
-                Self::Internal(error.to_string())
-            }
+            TransactError::Panicked(what) => Self::Internal(format!("a panic: {what}")),
+            TransactError::Refused(what) => Self::Internal(what),
+            TransactError::WouldDeadlock => Self::Internal("the writer was called from its own thread".to_owned()),
         }
     }
 }
@@ -145,7 +168,7 @@ mod tests {
         ] {
             for error in [
                 WriteError::from(ArticleError::Sqlite(failure(code))),
-                WriteError::from(TransactError::Database(Fault::from(failure(code)))),
+                WriteError::from(TransactError::<ArticleError>::Database(Fault::from(failure(code)))),
             ] {
                 assert_eq!(error.code(), name);
                 assert!(error.retryable(), "{error}");

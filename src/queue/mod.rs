@@ -7,14 +7,16 @@
 mod batch;
 mod direct;
 mod error;
+mod gate;
 mod sqlite;
 
 use std::time::Instant;
 
-use crate::article::{Applied, ArticleError, Mutation, PreparedMutation, RequestKey};
+use crate::article::{Applied, ArticleError, Mutation, Outcome, PreparedMutation, RequestKey};
 
 pub use direct::DirectWriter;
 pub use error::WriteError;
+pub use gate::{Gate, Refusal, Way};
 pub use sqlite::SqliteWriter;
 
 /// Most jobs in one [`Writer::enqueue_batch`] call.
@@ -25,7 +27,8 @@ pub const MAX_BATCH_BYTES: usize = 32 << 20;
 /// Takes writes and answers once they are decided.
 ///
 /// Contract, checked for both implementations by one suite:
-/// - `Ok` means committed: the article and its event are in the database, and a crash does not undo that.
+/// - `Ok` means committed: the article and its event are in the database (or the job that will make them), and a crash does
+///   not undo that.
 /// - An error means that nothing of the job was written, except [`WriteError::OutcomeUnknown`], which says it does not
 ///   know.
 /// - A job or batch whose [key](WriteJob::key) was committed before is not done again: it gets the outcomes of then. The
@@ -70,6 +73,20 @@ pub struct WriteJob {
 pub enum Receipt {
     /// Committed.
     Applied(Applied),
+    /// Committed as a job that will be applied later: the site is frozen, or a line of such jobs is being worked off.
+    Deferred {
+        /// The job's number.
+        job: i64,
+    },
+}
+
+impl From<Outcome> for Receipt {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Applied(applied) => Self::Applied(applied),
+            Outcome::Deferred(job) => Self::Deferred { job },
+        }
+    }
 }
 
 impl WriteJob {
@@ -116,10 +133,22 @@ impl WriteJob {
 }
 
 impl Receipt {
-    /// What was applied.
-    pub fn into_applied(self) -> Applied {
+    /// What was applied; `None` if it waits.
+    pub fn into_applied(self) -> Option<Applied> {
         match self {
-            Self::Applied(applied) => applied,
+            Self::Applied(applied) => Some(applied),
+            Self::Deferred { .. } => None,
+        }
+    }
+
+    /// What was applied.
+    ///
+    /// # Errors
+    /// [`WriteError::Deferred`] if it waits, for callers that cannot go on without it.
+    pub fn applied(self) -> Result<Applied, WriteError> {
+        match self {
+            Self::Applied(applied) => Ok(applied),
+            Self::Deferred { job } => Err(WriteError::Deferred { job }),
         }
     }
 }

@@ -46,7 +46,7 @@ pub fn encode(event: &Event, source: &str) -> String {
             json.push_str(",\"");
             json.push_str(name);
             json.push_str("\":");
-            json.push_str(&Value::from(value).to_string());
+            push_text(&mut json, value);
         }
     }
     // A foreign hand may have put anything into the log.
@@ -55,10 +55,21 @@ pub fn encode(event: &Event, source: &str) -> String {
         json.push_str(&event.payload);
     } else {
         json.push_str(",\"datacontenttype\":\"text/plain\",\"data\":");
-        json.push_str(&Value::from(event.payload.as_str()).to_string());
+        push_text(&mut json, &event.payload);
     }
     json.push('}');
     json
+}
+
+fn push_text(json: &mut String, text: &str) {
+    let plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
+    if text.bytes().all(plain) {
+        json.push('"');
+        json.push_str(text);
+        json.push('"');
+    } else {
+        json.push_str(&Value::from(text).to_string());
+    }
 }
 
 #[derive(Deserialize)]

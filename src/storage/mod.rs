@@ -28,6 +28,7 @@
 //! ```
 
 mod database;
+mod distribution;
 mod error;
 mod fault;
 mod guard;
@@ -35,13 +36,17 @@ mod migrate;
 mod open;
 mod options;
 mod readers;
+mod recent;
 mod writer;
 
 pub use database::{Database, StorageService, WriterService};
+pub use distribution::Distribution;
 pub use error::{OpenError, ReadError, TransactError};
 pub use fault::Fault;
 pub use migrate::Component;
 pub use open::AutoVacuum;
 pub use options::{Options, Synchronous};
 pub use readers::PoolState;
-pub use writer::{Pending, Probe, QueueWriter, TaskOptions, WriterStats};
+pub(crate) use recent::Recent;
+pub use recent::RecentCounts;
+pub use writer::{Pending, Probe, QueueWriter, TaskOptions, WriterDistributions, WriterStats};

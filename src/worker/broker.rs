@@ -68,6 +68,7 @@ async fn connect(options: &NatsOptions, policy: &Policy, stop: &mut watch::Recei
         let attempt = async {
             let broker = Broker::connect(options, "vayu-articles worker", true).await?;
             care::stream(&broker, options).await?;
+            care::partitions(&broker, options).await?;
             Ok::<_, Refusal>(broker)
         };
         let refusal = tokio::select! {
@@ -112,6 +113,9 @@ async fn serve(pipe: &Pipe, broker: &Broker, stream: &str, policy: &Policy, mut 
     }
 }
 
+/// What is said about a message, and where.
+type Word = (async_nats::Subject, &'static [u8]);
+
 /// What came, or did not.
 enum Came {
     Message(Message),
@@ -138,8 +142,9 @@ async fn session(
     let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let one = json!({ "batch": 1, "expires": nanos(PULL), "idle_heartbeat": nanos(HEARTBEAT) }).to_string();
     let mut asked = false;
+    let mut last_word: Option<Word> = None;
     loop {
-        if !asked {
+        if !asked && !*stop.borrow() {
             let request = Bytes::from(one.clone());
             let sent = broker.client.publish_with_reply(pull.clone(), inbox.clone(), request).await;
             sent.map_err(|error| down(&error))?;
@@ -158,13 +163,18 @@ async fn session(
                 return Ok(());
             }
             Came::Nothing => return Err(Refusal::Down("no word about the pull request".to_owned())),
-            // The request went with the old connection.
-            Came::Reconnected => asked = false,
+            // The request went with the old connection, and perhaps what was said last.
+            Came::Reconnected => {
+                asked = false;
+                if let Some((reply, word)) = last_word.clone() {
+                    let _ = broker.client.publish(reply, Bytes::from_static(word)).await;
+                }
+            }
             Came::Message(message) => match message.status.map(|status| status.as_u16()) {
                 None => {
                     asked = false;
                     *failed = 0;
-                    hand_over(pipe, broker, message).await;
+                    last_word = hand_over(pipe, broker, message).await;
                 }
                 Some(100) => {}
                 // Nothing came, or the request has expired.
@@ -180,11 +190,11 @@ async fn session(
 }
 
 /// Gives the message to the lane and waits for its word, telling the broker meanwhile that it is being worked on.
-async fn hand_over(pipe: &Pipe, broker: &Broker, message: Message) {
-    let Some(reply) = message.reply.clone() else { return };
+async fn hand_over(pipe: &Pipe, broker: &Broker, message: Message) -> Option<Word> {
+    let reply = message.reply.clone()?;
     let Some((position, delivered)) = place(&message, broker) else {
         log::error!("worker consumer={} a message without its place was left alone", pipe.wish.name);
-        return;
+        return None;
     };
     let (settle, mut settled) = oneshot::channel();
     let delivery = Delivery { body: message.payload, position, delivered, settle };
@@ -200,7 +210,7 @@ async fn hand_over(pipe: &Pipe, broker: &Broker, message: Message) {
         // Lost words are no harm: the broker brings the message again.
         let _ = broker.client.publish(reply.clone(), Bytes::from_static(word)).await;
         if word != b"+WPI" {
-            return;
+            return Some((reply, word));
         }
         pipe.calls.report_overdue(&pipe.handler, position);
     }

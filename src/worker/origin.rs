@@ -146,6 +146,8 @@ struct Answer {
     version: i64,
     created_at: String,
     updated_at: String,
+    /// Of a scheduled article only.
+    publish_at: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -182,6 +184,7 @@ impl ArticleSource for Origin {
             content: answer.content,
             tags: answer.tags,
             version: answer.version,
+            publish_at: answer.publish_at.as_deref().map(instant).transpose()?,
         }))
     }
 

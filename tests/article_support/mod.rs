@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use vayu_articles::article::{self, Article, ArticleEvent, ArticleRepository, Mutation, NewArticle, PreparedMutation};
 use vayu_articles::clock::{ManualClock, SystemClock};
+use vayu_articles::jobs::{self, JobOptions, Journal};
 use vayu_articles::outbox;
 use vayu_articles::queue::{DirectWriter, Receipt, SqliteWriter, WriteError, WriteJob, Writer};
 use vayu_articles::rusqlite::{self, Connection, OpenFlags};
@@ -54,6 +55,11 @@ impl Site {
         SqliteWriter::new(&self.database)
     }
 
+    /// The writer of the program: it asks for the site's mode, which is open.
+    pub fn gated(&self) -> SqliteWriter {
+        SqliteWriter::with_gate(&self.database, Arc::new(Journal::new(&self.database, &JobOptions::default())))
+    }
+
     pub fn direct(&self) -> DirectWriter {
         DirectWriter::open(&self.path, self.clock.clone()).unwrap()
     }
@@ -97,13 +103,13 @@ impl Drop for Site {
 pub fn open(path: &Path, clock: Arc<ManualClock>) -> Database {
     let mut options = Options::default();
     options.clock = clock;
-    Database::open(path, &[outbox::COMPONENT, article::COMPONENT], options).unwrap()
+    Database::open(path, &[outbox::COMPONENT, article::COMPONENT, jobs::COMPONENT], options).unwrap()
 }
 
 pub fn open_with_system_clock(path: &Path) -> Database {
     let mut options = Options::default();
     options.clock = SystemClock::shared();
-    Database::open(path, &[outbox::COMPONENT, article::COMPONENT], options).unwrap()
+    Database::open(path, &[outbox::COMPONENT, article::COMPONENT, jobs::COMPONENT], options).unwrap()
 }
 
 pub fn look(path: &Path) -> Connection {
@@ -183,7 +189,7 @@ pub fn prepare(mutation: Mutation) -> PreparedMutation {
 }
 
 pub fn applied(answer: Result<Receipt, WriteError>) -> Article {
-    answer.unwrap().into_applied().into_article().unwrap()
+    answer.unwrap().into_applied().unwrap().into_article().unwrap()
 }
 
 pub fn created(writer: &dyn Writer, article: NewArticle) -> Article {

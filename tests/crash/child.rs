@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 use vayu_articles::article::{self, ArticlePatch, ArticleRepository, Expected, NewArticle};
+use vayu_articles::jobs::{JobOptions, JobRunner, Journal};
 use vayu_articles::outbox::{self, DispatchError, Event, Relay};
 use vayu_articles::queue::{SqliteWriter, WriteError};
 use vayu_articles::service::{ArticleService, WriteContext};
@@ -74,10 +75,17 @@ impl Trap {
 pub fn live() {
     let folder = PathBuf::from(std::env::var(FOLDER).unwrap());
     let path = std::env::var(DATABASE).map_or_else(|_| folder.join("site.db"), PathBuf::from);
-    let database = Database::open(path, &[outbox::COMPONENT, article::COMPONENT], Options::default()).unwrap();
+    let components = [outbox::COMPONENT, article::COMPONENT, vayu_articles::jobs::COMPONENT];
+    let database = Database::open(path, &components, Options::default()).unwrap();
     let trap = Arc::new(Trap::default());
     let relay = start_relay(&database, &folder, &trap);
-    let service = ArticleService::new(Arc::new(SqliteWriter::new(&database)), ArticleRepository::new(database.clone()));
+    let runner = JobRunner::new(&database, JobOptions::default());
+    runner.start().unwrap();
+    let gate = Arc::new(Journal::new(&database, &JobOptions::default()));
+    let repository = ArticleRepository::new(database.clone());
+    let service = ArticleService::new(Arc::new(SqliteWriter::with_gate(&database, gate)), repository.clone());
+    // The killer gets in whatever the mode is.
+    let ungated = ArticleService::new(Arc::new(SqliteWriter::new(&database)), repository);
     let acks = Arc::new(Book::open(&book_of(&folder, "acks")).unwrap());
     let stop = Arc::new(AtomicBool::new(false));
     let writers: usize = std::env::var(WRITERS).unwrap().parse().unwrap();
@@ -87,6 +95,10 @@ pub fn live() {
             std::thread::spawn(move || write_on(&service, &acks, &stop, thread))
         })
         .collect();
+    let jobs = {
+        let (database, service, stop, folder) = (database.clone(), service.clone(), stop.clone(), folder.clone());
+        std::thread::spawn(move || crate::jobs::live(&database, &service, &folder, writers > 0, &stop))
+    };
     println!("\nready");
     for line in std::io::stdin().lock().lines() {
         let line = line.unwrap();
@@ -94,12 +106,14 @@ pub fn live() {
         match words.as_slice() {
             ["arm", rest @ ..] => trap.arm(rest),
             ["plant"] => {
-                let killer = service.create(NewArticle::new(KILLER, "x"), &WriteContext::default()).unwrap();
+                let killer = ungated.create(NewArticle::new(KILLER, "x"), &WriteContext::default()).unwrap();
                 acks.write(&format!("{} {}", killer.id, killer.version)).unwrap();
             }
             ["stop"] => {
                 stop.store(true, Ordering::SeqCst);
                 threads.into_iter().for_each(|thread| thread.join().unwrap());
+                jobs.join().unwrap();
+                runner.stop(Instant::now() + LONG).unwrap();
                 assert!(relay.wait_drained(Instant::now() + LONG), "not drained: {:?}", relay.status());
                 relay.stop(Instant::now() + LONG).unwrap();
                 database.close(Instant::now() + LONG).unwrap();
@@ -153,7 +167,9 @@ fn write_on(service: &ArticleService, acks: &Book, stop: &AtomicBool, thread: us
             }
             Ok(())
         };
-        if let Err(error) = live_once() {
+        if let Err(error) = live_once()
+            && !matches!(error, WriteError::Deferred { .. })
+        {
             eprintln!("write not answered with success: {error}");
         }
         if writes > FAST_WRITES {

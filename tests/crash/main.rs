@@ -2,6 +2,7 @@
 //! alone and two on one file, with and without an event that kills its process. Afterwards the books are judged.
 
 mod child;
+mod jobs;
 mod judge;
 mod record;
 mod site;
@@ -46,7 +47,14 @@ fn main() -> ExitCode {
         child::live();
         return ExitCode::SUCCESS;
     }
-    let rounds: usize = std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(40);
+    let rounds = match std::env::var("ROUNDS").map(|rounds| rounds.parse::<usize>()) {
+        Err(_) => 40,
+        Ok(Ok(rounds)) if rounds > 0 => rounds,
+        Ok(_) => {
+            eprintln!("ROUNDS has to be a number above 0");
+            return ExitCode::FAILURE;
+        }
+    };
     let folder = tempfile::tempdir().unwrap();
     let mut run = Run {
         folder: folder.path(),
@@ -189,6 +197,7 @@ impl Run<'_> {
     fn drain(&mut self) {
         let mut last = self.start(0);
         self.count_takeovers(&mut last);
+        wait_until("no job is due any more", || jobs::is_drained(self.folder));
         wait_until("nothing is open", || site::is_drained(self.folder));
         last.order("stop");
         assert!(last.wait_for("stopped", LONG), "the last process did not stop in good order");
@@ -210,7 +219,7 @@ impl Run<'_> {
     }
 }
 
-/// The one line; fails when a count after `repeated` is not 0 or the run did too little.
+/// The two lines; fails when a count after `repeated`, or after `applied`, is not 0 or the run did too little.
 fn report(rounds: usize, run: &Run<'_>) -> ExitCode {
     let evidence: Evidence = site::evidence(run.folder, &run.killed_ns);
     let counts = judge::judge(&evidence);
@@ -220,6 +229,7 @@ fn report(rounds: usize, run: &Run<'_>) -> ExitCode {
         && kills_in_handler * 4 >= rounds
         && two_process_rounds * 4 >= rounds
         && takeovers >= rounds
+        && killers >= (rounds + 1) / 4
         && evidence.crash_loops.len() == killers;
     if !enough {
         eprintln!("the run did too little: {:?} crash_loops={:?}", run.tally, evidence.crash_loops);
@@ -239,5 +249,11 @@ fn report(rounds: usize, run: &Run<'_>) -> ExitCode {
         counts.out_of_order,
         counts.undelivered,
     );
-    if enough && counts.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let jobs = jobs::judge(run.folder);
+    println!(
+        "crash jobs accepted={} applied={} lost={} twice={} without_event={} out_of_order={} left={}",
+        jobs.accepted, jobs.applied, jobs.lost, jobs.twice, jobs.without_event, jobs.out_of_order, jobs.left,
+    );
+    let enough = enough && jobs.accepted >= rounds && jobs.applied >= rounds;
+    if enough && counts.is_clean() && jobs.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -3,7 +3,12 @@
 mod delivery;
 mod exceptions;
 mod harness;
+mod hostile;
 mod operator;
+mod operator_check;
+mod operator_lanes;
+mod operator_list;
+mod operator_races;
 mod outages;
 mod ownership;
 mod panics;

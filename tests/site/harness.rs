@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use vayu_articles::article::{self, ArticleRepository};
 use vayu_articles::http::engine::{Engine, EngineOptions};
-use vayu_articles::http::{Access, Health, Role, Site, SiteParts};
+use vayu_articles::http::{Access, Health, Role, ServiceHealth, Site, SiteParts};
+use vayu_articles::jobs::{self, JobOptions, JobRunner, Jobs, Journal};
 use vayu_articles::lifecycle::{Service, StartContext};
-use vayu_articles::outbox::{self, Relay};
+use vayu_articles::outbox::{self, Relay, RelayBuilder};
 use vayu_articles::queue::SqliteWriter;
 use vayu_articles::service::ArticleService;
 use vayu_articles::sinks::cache::{CacheOptions, PageCache, PageHandler};
@@ -25,6 +26,8 @@ pub const WRITE_TOKEN: &str = "another-token-of-these-tests";
 pub struct TestSite {
     pub database: Database,
     pub relay: Relay,
+    pub jobs: Jobs,
+    pub runner: JobRunner,
     pub search: SearchIndex,
     engine: Engine,
     client: ureq::Agent,
@@ -60,19 +63,29 @@ impl TestSite {
     }
 
     pub fn with(storage: Options, engine: EngineOptions) -> Self {
-        Self::made(storage, engine, SiteInfo::default())
+        Self::made(storage, engine, SiteInfo::default(), |relay| relay)
     }
 
     /// A site whose settings say that readers reach it there.
     pub fn at(base_url: &str) -> Self {
         let mut info = SiteInfo::default();
         base_url.clone_into(&mut info.base_url);
-        Self::made(Options::default(), EngineOptions::default(), info)
+        Self::made(Options::default(), EngineOptions::default(), info, |relay| relay)
     }
 
-    fn made(storage: Options, engine: EngineOptions, info: SiteInfo) -> Self {
+    /// A site with further handlers.
+    pub fn with_handlers(more: impl FnOnce(RelayBuilder) -> RelayBuilder) -> Self {
+        Self::made(Options::default(), EngineOptions::default(), SiteInfo::default(), more)
+    }
+
+    fn made(
+        storage: Options,
+        engine: EngineOptions,
+        info: SiteInfo,
+        more: impl FnOnce(RelayBuilder) -> RelayBuilder,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let components = [outbox::COMPONENT, article::COMPONENT];
+        let components = [outbox::COMPONENT, article::COMPONENT, jobs::COMPONENT];
         let database = Database::open(folder.path().join("articles.db"), &components, storage).unwrap();
         let repository = ArticleRepository::new(database.clone());
         let source = Arc::new(repository.clone());
@@ -82,18 +95,29 @@ impl TestSite {
         let cache = PageCache::open(folder_of_pages, &renderer.fingerprint(), CacheOptions::default()).unwrap();
         let relay = Relay::builder(&database)
             .handler("search", search.clone())
-            .handler("cache", PageHandler::new(cache.clone(), source, renderer.clone()))
-            .start()
-            .unwrap();
-        let articles = ArticleService::new(Arc::new(SqliteWriter::new(&database)), repository);
+            .handler("cache", PageHandler::new(cache.clone(), source, renderer.clone()));
+        let relay = more(relay).start().unwrap();
+        let mut job_options = JobOptions::default();
+        job_options.waiting_max = 20;
+        let gate = Arc::new(Journal::new(&database, &job_options));
+        let articles = ArticleService::new(Arc::new(SqliteWriter::with_gate(&database, gate)), repository);
+        let runner = JobRunner::new(&database, job_options.clone());
+        runner.start().unwrap();
+        let jobs = Jobs::new(&database, job_options);
         let site = Site::new(SiteParts {
             articles,
             search: Arc::new(search.clone()),
             cache,
             renderer,
             access: Access::fixed(&[("test", Role::Admin, TOKEN), ("pen", Role::Write, WRITE_TOKEN)]),
-            health: Box::new(|| Health { ready: true, services: Vec::new(), lanes: Vec::new(), backlog_error: None }),
+            relay: relay.clone(),
+            health: Box::new(|| {
+                let relay =
+                    ServiceHealth { name: "relay".to_owned(), state: "running".to_owned(), ..Default::default() };
+                Health { ready: true, services: vec![relay], lanes: Vec::new(), backlog_error: None }
+            }),
         });
+        let site = site.with_jobs(jobs.clone(), runner.clone());
         let addr = "127.0.0.1:0".parse().unwrap();
         let engine = site.serve_on(EngineOptions { addr, ..engine });
         engine.start(&StartContext::standalone("http", LONG)).unwrap();
@@ -102,7 +126,7 @@ impl TestSite {
             .max_redirects(0)
             .timeout_global(Some(LONG))
             .allow_non_standard_methods(true);
-        Self { database, relay, search, engine, client: config.build().into(), _folder: folder }
+        Self { database, relay, runner, jobs, search, engine, client: config.build().into(), _folder: folder }
     }
 
     pub fn get(&self, path: &str) -> Answer {
@@ -180,6 +204,7 @@ impl Drop for TestSite {
         let soon = Instant::now() + LONG;
         let _ = Service::stop(&self.engine, soon);
         let _ = self.relay.stop(soon);
+        let _ = self.runner.stop(soon);
         let _ = self.database.close(soon);
     }
 }

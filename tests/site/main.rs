@@ -2,13 +2,19 @@
 #![cfg(feature = "server")]
 
 mod access;
+mod admin;
+mod admin_page;
 mod api;
 #[path = "../article_support/mod.rs"]
 mod article_support;
+mod browser;
+mod described;
 mod feeds;
 mod harness;
 mod hostile;
+mod jobs;
 mod markup;
+mod metrics;
 mod pages;
 mod pressure;
 mod retries;

@@ -95,3 +95,20 @@ fn a_slash_at_the_end_leads_to_the_page_and_a_list_ends_where_it_ends() {
     site.delete("a");
     assert_eq!(site.get("/").status, 200, "the first page is there also when it is empty");
 }
+
+#[test]
+fn every_page_forbids_scripts_frames_and_guessing_of_types() {
+    let site = TestSite::new();
+    site.post(json!({"title": "A", "content": "x", "tags": ["t"]}));
+    site.drain();
+    for path in ["/", "/articles/a", "/tags/t", "/search", "/search?q=x", "/articles/nothing", "/nowhere"] {
+        let page = site.get(path);
+        let policy = page.header("content-security-policy").unwrap_or_else(|| panic!("{path}"));
+        for part in ["default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'"] {
+            assert!(policy.contains(part), "{path}: {policy}");
+        }
+        assert!(!policy.contains("unsafe") && !policy.contains("script-src *"), "{path}: {policy}");
+        assert_eq!(page.header("x-content-type-options"), Some("nosniff"), "{path}");
+        assert_eq!(page.header("x-frame-options"), Some("DENY"), "{path}");
+    }
+}

@@ -42,9 +42,23 @@ impl DataDir {
         }
     }
 
+    /// The folder of a search index, beside articles or kept by a worker.
+    ///
+    /// # Errors
+    /// As [`existing`](Self::existing).
+    pub(crate) fn searchable(root: &Path) -> Result<Self, String> {
+        let dir = Self { root: root.to_owned() };
+        if dir.worker().is_file() { Ok(dir) } else { Self::existing(root) }
+    }
+
     /// Articles and their outbox.
     pub(crate) fn articles(&self) -> PathBuf {
         self.root.join("articles.db")
+    }
+
+    /// What a worker remembers.
+    pub(crate) fn worker(&self) -> PathBuf {
+        self.root.join("worker.db")
     }
 
     /// The search index.

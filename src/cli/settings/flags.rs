@@ -24,6 +24,11 @@ pub struct DeliverFlags(Given);
 #[derive(Debug, Clone, Default)]
 pub struct ServeFlags(Given);
 
+/// Those of `worker`.
+#[cfg(feature = "nats")]
+#[derive(Debug, Clone, Default)]
+pub struct WorkerFlags(Given);
+
 impl Given {
     /// What was given for this flag.
     pub(super) fn get(&self, flag: &str) -> Option<&str> {
@@ -78,6 +83,8 @@ fn heading(row: &Row) -> &'static str {
         Some(("outbox", _)) => "Outbox",
         Some(("cache", _)) => "Cache of rendered pages",
         Some(("cdn", _)) => "CDN",
+        Some(("nats", _)) => "NATS JetStream",
+        Some(("worker", _)) => "Worker",
         _ => "Options",
     }
 }
@@ -121,5 +128,10 @@ flags! {
 
 #[cfg(feature = "server")]
 flags! {
-    ServeFlags: &[Scope::Deliver, Scope::Serve];
+    ServeFlags: &[Scope::Deliver, Scope::Broker, Scope::Serve];
+}
+
+#[cfg(feature = "nats")]
+flags! {
+    WorkerFlags: &[Scope::Worker, Scope::Broker, Scope::Deliver];
 }

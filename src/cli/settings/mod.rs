@@ -2,6 +2,8 @@
 //!
 //! [`table`] has one line for each setting; to add one is to add a line there, and its text to the example file.
 
+#[cfg(feature = "nats")]
+mod broker;
 mod choices;
 mod data_dir;
 mod file;
@@ -22,6 +24,8 @@ pub use choices::{ListState, LogFormat, LogLevel};
 pub(super) use data_dir::DataDir;
 #[cfg(feature = "server")]
 pub use flags::ServeFlags;
+#[cfg(feature = "nats")]
+pub use flags::WorkerFlags;
 pub use flags::{DeliverFlags, SharedFlags};
 pub use outcome::SettingsError;
 pub use table::Settings;

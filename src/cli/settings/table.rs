@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::choices::{LogFormat, LogLevel};
 use super::outcome::{Outcome, SettingsError};
 use super::value::{Bytes, Count, Secret, Value};
+use crate::jobs::Mode;
 
 /// Which commands have the flag. The variable and the key may always be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +19,10 @@ pub(super) enum Scope {
     Deliver,
     /// `serve`.
     Serve,
+    /// `serve` and `worker`.
+    Broker,
+    /// `worker`.
+    Worker,
 }
 
 /// One setting as users see it.
@@ -44,7 +49,10 @@ macro_rules! settings {
     ($($scope:ident $field:ident: $kind:ty, $flag:literal, $variable:literal, $key:literal, $default:literal, $unit:literal, $help:literal;)*) => {
         /// The settings of one run, checked one by one and together.
         #[derive(Debug, Clone)]
-        #[cfg_attr(not(feature = "server"), allow(dead_code, reason = "what only `serve` asks for"))]
+        #[cfg_attr(
+            not(all(feature = "server", feature = "nats")),
+            allow(dead_code, reason = "what only `serve` and `worker` ask for")
+        )]
         pub struct Settings {
             $(#[doc = $help] pub(in crate::cli) $field: $kind,)*
             /// Where each came from, in the order of the table.
@@ -103,6 +111,8 @@ settings! {
     Serve read_limit: Duration, "read-limit", "VAYU_READ_LIMIT", "database.read_limit", "2s", "TIME", "Longest read; one that takes longer is interrupted";
     Serve write_queue: Count, "write-queue", "VAYU_WRITE_QUEUE", "database.write_queue", "1000", "N", "Writes that may wait for the queue-writer; beyond it 429";
     Serve write_queue_bytes: Bytes, "write-queue-bytes", "VAYU_WRITE_QUEUE_BYTES", "database.write_queue_bytes", "64MiB", "SIZE", "Most bytes that those may carry together";
+    Serve journal: Count, "journal", "VAYU_JOURNAL", "database.journal", "10000", "N", "Writes that may wait while the site is frozen; beyond it 429";
+    Serve mode: Option<Mode>, "mode", "VAYU_MODE", "database.mode", "", "MODE", "What becomes of writes, set at the start: open, journal or read_only; unset, it stays as it was";
     Serve busy_deadline: Duration, "busy-deadline", "VAYU_BUSY_DEADLINE", "database.busy_deadline", "5s", "TIME", "How long a write tries to get the lock from other processes";
     Serve wal_limit: Bytes, "wal-limit", "VAYU_WAL_LIMIT", "database.wal_limit", "64MiB", "SIZE", "Size of the write-ahead log above which a fresh start is asked for";
 
@@ -118,4 +128,27 @@ settings! {
     Deliver cdn: Option<String>, "cdn", "VAYU_CDN", "cdn.url", "", "URL", "Purge changed pages at this HTTP endpoint; needs --site";
     Deliver cdn_token: Option<Secret>, "cdn-token", "VAYU_CDN_TOKEN", "cdn.token", "", "TOKEN", "Bearer token for the endpoint; better in the environment, where others cannot list it";
     Deliver cdn_timeout: Duration, "cdn-timeout", "VAYU_CDN_TIMEOUT", "cdn.timeout", "10s", "TIME", "Longest time of one purge call";
+
+    Broker nats: Option<Secret>, "nats", "VAYU_NATS", "nats.url", "", "URLS", "NATS servers, separated by commas: nats://host:4222, tls://host:4222, also with user:password@; with it `serve` hands every event on to JetStream";
+    Broker nats_stream: String, "nats-stream", "VAYU_NATS_STREAM", "nats.stream", "VAYU_EVENTS", "NAME", "The stream; made if absent";
+    Broker nats_prefix: String, "nats-prefix", "VAYU_NATS_PREFIX", "nats.prefix", "vayu.events", "SUBJECT", "How every subject begins";
+    Broker nats_partitions: Option<Count>, "nats-partitions", "VAYU_NATS_PARTITIONS", "nats.partitions", "", "N", "Partitions of the subjects, so that workers share the load and order per article stays; the same for `serve` and `worker`";
+    Broker nats_creds: Option<PathBuf>, "nats-creds", "VAYU_NATS_CREDS", "nats.creds", "", "FILE", "Credentials file as nsc writes it";
+    Broker nats_ca: Option<PathBuf>, "nats-ca", "VAYU_NATS_CA", "nats.ca", "", "FILE", "Further certificate authorities to trust, PEM";
+    Broker nats_cert: Option<PathBuf>, "nats-cert", "VAYU_NATS_CERT", "nats.cert", "", "FILE", "Certificate to show to the servers, PEM; needs --nats-key";
+    Broker nats_key: Option<PathBuf>, "nats-key", "VAYU_NATS_KEY", "nats.key", "", "FILE", "Its key, PEM";
+    Broker nats_tls: bool, "nats-tls", "VAYU_NATS_TLS", "nats.tls", "false", "BOOL", "Whether to refuse to talk in clear";
+    Broker nats_connect_timeout: Duration, "nats-connect-timeout", "VAYU_NATS_CONNECT_TIMEOUT", "nats.connect_timeout", "5s", "TIME", "Longest time for a connection to be made";
+    Broker nats_ack_timeout: Duration, "nats-ack-timeout", "VAYU_NATS_ACK_TIMEOUT", "nats.ack_timeout", "5s", "TIME", "Longest wait for one answer of the broker";
+    Broker nats_window: Count, "nats-window", "VAYU_NATS_WINDOW", "nats.window", "256", "N", "Publishes under way at once, no two of one article; at most 4096";
+    Broker nats_max_age: Duration, "nats-max-age", "VAYU_NATS_MAX_AGE", "nats.max_age", "30d", "TIME", "How long a stream that is made here keeps its messages";
+    Broker nats_source: String, "nats-source", "VAYU_NATS_SOURCE", "nats.source", "/vayu-articles", "URI", "What the events name as their source";
+
+    Worker origin: Option<String>, "origin", "VAYU_ORIGIN", "worker.origin", "", "URL", "Address of the server that has the articles";
+    Worker origin_token: Option<Secret>, "origin-token", "VAYU_ORIGIN_TOKEN", "worker.origin_token", "", "TOKEN", "A token of that server with the role `write`; better in the environment";
+    Worker origin_timeout: Duration, "origin-timeout", "VAYU_ORIGIN_TIMEOUT", "worker.origin_timeout", "10s", "TIME", "Longest time for one of its answers";
+    Worker worker_name: String, "worker-name", "VAYU_WORKER_NAME", "worker.name", "worker", "NAME", "Workers of one name share the events; each name gets all of them";
+    Worker worker_handlers: Option<String>, "worker-handlers", "VAYU_WORKER_HANDLERS", "worker.handlers", "", "LIST", "What to run, of search, pages and cdn, separated by commas; unless set: search, and cdn if --cdn is set";
+    Worker in_flight: Count, "in-flight", "VAYU_IN_FLIGHT", "worker.in_flight", "1", "N", "Events of one partition and handler that run at once, at most 64; above 1 their order is not kept";
+    Worker ack_wait: Duration, "ack-wait", "VAYU_ACK_WAIT", "worker.ack_wait", "30s", "TIME", "After so long without a sign of life of a worker its message goes to another";
 }

@@ -6,11 +6,13 @@ use super::{LogFormat, LogLevel};
 use crate::clock::SystemClock;
 #[cfg(feature = "server")]
 use crate::http::engine::EngineOptions;
+use crate::jobs::JobOptions;
 #[cfg(feature = "server")]
 use crate::lifecycle::ManagerOptions;
 use crate::outbox::{RelayOptions, Retention};
 use crate::sinks::cache::CacheOptions;
 use crate::sinks::cdn::{CdnOptions, CdnPurge};
+use crate::sinks::render::SiteInfo;
 use crate::storage::Options;
 
 impl Settings {
@@ -49,8 +51,17 @@ impl Settings {
         options
     }
 
+    pub(in crate::cli) fn jobs(&self) -> JobOptions {
+        JobOptions { waiting_max: self.journal.len(), poll: self.poll, mode: self.mode, ..JobOptions::default() }
+    }
+
     pub(in crate::cli) fn cache(&self) -> CacheOptions {
         CacheOptions { max_files: self.cache_files.len(), max_bytes: self.cache_bytes.0, ..CacheOptions::default() }
+    }
+
+    /// What pages say of the site.
+    pub(in crate::cli) fn site_info(&self) -> SiteInfo {
+        SiteInfo { base_url: self.site.clone().unwrap_or_default(), ..SiteInfo::default() }
     }
 
     /// The CDN to purge, if one is set.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use super::choices::{LogFormat, LogLevel};
+use crate::jobs::Mode;
 
 /// The longest any time may be.
 const LONGEST: Duration = Duration::from_secs(3_650 * 86_400);
@@ -114,6 +115,12 @@ impl Value for LogLevel {
 impl Value for LogFormat {
     fn read(text: &str) -> Result<Self, String> {
         word(text)
+    }
+}
+
+impl Value for Mode {
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| "write one of open, journal, read_only".to_owned())
     }
 }
 

@@ -25,7 +25,7 @@ impl Lane {
             self.conclude_exception(exception, verdict);
             self.flush_if_due(Instant::now())?;
             if let (true, Some(key)) = (done, &exception.key)
-                && !self.run_waiting(key, exception.id, rest, log, &mut finished)?
+                && !self.run_waiting(key, exception, rest, log, &mut finished)?
             {
                 return Ok(false);
             }
@@ -33,16 +33,17 @@ impl Lane {
         Ok(true)
     }
 
-    /// The key's head went well: go on through what waited behind it, in order. `false` when the lane paused.
+    /// The key's head went well: go on through what waited behind it, in order, unless an operator has meanwhile asked
+    /// for the head to be run once more. `false` when the lane paused.
     pub(super) fn run_waiting(
         &mut self,
         key: &str,
-        after: i64,
+        head: &Exception,
         due: &[Exception],
         log: &[LogRow],
         finished: &mut HashSet<i64>,
     ) -> Result<bool, Interrupt> {
-        let waiting = self.read_waiting(key, after)?;
+        let Some(waiting) = self.read_waiting(key, head)? else { return Ok(true) };
         for exception in &waiting {
             if self.progress.has_run(exception.id) {
                 if self.progress.is_blocked(key) {
@@ -99,13 +100,19 @@ impl Lane {
         }
     }
 
-    /// What waits behind a row of this key, in order.
-    pub(super) fn read_waiting(&self, key: &str, after: i64) -> Result<Vec<Exception>, Interrupt> {
+    /// What waits behind a row that went well, in order; `None` if an operator has meanwhile asked for that row to be run
+    /// once more.
+    pub(super) fn read_waiting(&self, key: &str, head: &Exception) -> Result<Option<Vec<Exception>>, Interrupt> {
         let (name, bytes, position) = (self.name.as_str(), self.options.batch_bytes, self.progress.position());
+        let (id, began) = (head.id, &head.began);
         self.database
-            .read(|connection| {
-                let parameters = (name, key, after, EXCEPTIONS_PER_PASS, reach(connection, position)?);
-                log::read_exceptions(connection, sql::READ_WAITING, parameters, bytes)
+            .read(|connection| -> rusqlite::Result<Option<Vec<Exception>>> {
+                let asked = (id, name, began.replays, began.payload());
+                if connection.prepare_cached(sql::ASKED_FOR_AGAIN)?.query_row(asked, |row| row.get(0))? {
+                    return Ok(None);
+                }
+                let parameters = (name, key, id, EXCEPTIONS_PER_PASS, reach(connection, position)?);
+                log::read_exceptions(connection, sql::READ_WAITING, parameters, bytes).map(Some)
             })
             .map_err(|error| Interrupt::Database(format!("reading failed: {error}")))
     }

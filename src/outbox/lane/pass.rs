@@ -39,7 +39,7 @@ impl Lane {
         self.ahead.retain(|id, _| *id > position);
         self.make_room()?;
         self.progress.before_read();
-        let seen = self.read(!paused)?;
+        let mut seen = self.read(!paused)?;
         self.looked_at = Instant::now();
         self.reporter.counts(&self.name, self.looked_at);
         let skipped = self.matcher.take_skipped();
@@ -61,6 +61,7 @@ impl Lane {
             return Ok(false);
         }
         let adopted = self.adopt_orphans()?;
+        self.put_off_replays(&mut seen.due);
         self.end_single_step_if_through(&seen);
         let worked = self.run_seen(seen)?;
         self.flush_if_due(Instant::now())?;
@@ -112,6 +113,16 @@ impl Lane {
             }
         }
         Ok(())
+    }
+
+    /// What was replayed while a later event of its key ran waits for that outcome to be written, which supersedes it.
+    fn put_off_replays(&mut self, due: &mut Vec<Exception>) {
+        let all = due.len();
+        due.retain(|exception| {
+            let replayed = exception.began.replays > 0;
+            !(replayed && exception.key.as_deref().is_some_and(|key| self.progress.has_passed(key)))
+        });
+        self.settle_first |= due.len() < all;
     }
 
     /// After a rewind the lane comes once more to events before rows that are there already: what fails now goes first,

@@ -17,6 +17,8 @@ struct Overlay {
     healed: HashSet<String>,
     /// Rows that were run.
     ran: HashSet<i64>,
+    /// An event of the key went well, and what is dead below it is about to be superseded.
+    passed: HashSet<String>,
 }
 
 impl Overlay {
@@ -25,6 +27,7 @@ impl Overlay {
         self.dead.extend(other.dead);
         self.healed.extend(other.healed);
         self.ran.extend(other.ran);
+        self.passed.extend(other.passed);
     }
 }
 
@@ -78,8 +81,10 @@ impl Progress {
 
     /// Something to write besides the cursor.
     pub(super) fn record(&mut self, change: Change, now: Instant) {
-        if let Change::Ran { id, .. } = &change {
-            self.current.ran.insert(*id);
+        match &change {
+            Change::Ran { id, .. } => _ = self.current.ran.insert(*id),
+            Change::Passed { key, .. } => _ = self.current.passed.insert(key.clone()),
+            Change::New { .. } => {}
         }
         self.changes.push(change);
         self.oldest.get_or_insert(now);
@@ -125,6 +130,12 @@ impl Progress {
     /// The row was run after the last snapshot that shows all there was at its time: what it shows of it is over.
     pub(super) fn has_run(&self, id: i64) -> bool {
         self.overlays().iter().any(|overlay| overlay.ran.contains(&id))
+    }
+
+    /// A later event of the key went well, which a snapshot may not show yet: a row that was replayed meanwhile is
+    /// about to be superseded.
+    pub(super) fn has_passed(&self, key: &str) -> bool {
+        self.overlays().iter().any(|overlay| overlay.passed.contains(key))
     }
 
     fn overlays(&self) -> [&Overlay; 3] {

@@ -117,6 +117,11 @@ impl Spread {
         self.keys.get(key).is_some_and(|of| of.queued > 0)
     }
 
+    /// The log's window holds an event of this key that has not entered the lane's progress.
+    pub(super) fn is_in_window(&self, key: &str) -> bool {
+        self.window.iter().any(|slot| slot.key.as_deref() == Some(key))
+    }
+
     pub(super) fn is_blocking(&self, key: &str) -> bool {
         self.keys.get(key).is_some_and(|of| of.blocking > 0)
     }

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::report;
 use crate::clock::rfc3339;
+use crate::outbox::flush::{Change, Flush, Verdict};
+use crate::storage::{Recent, RecentCounts};
 
 /// What a lane is doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,6 +88,14 @@ pub struct LaneStatus {
     pub running_for: Option<Duration>,
     /// The handler's time limit for one call.
     pub time_limit: Duration,
+    /// Failed calls since the start that are to be repeated.
+    pub retries: u64,
+    /// Events given up since the start: dead letters, parked ones, and those whose event was gone.
+    pub given_up: u64,
+    /// Times it paused since the start, its transport being down.
+    pub pauses: u64,
+    /// Calls of the last minutes whose outcome is written.
+    pub recent_calls: RecentCounts,
     /// Events that the filter passed over since the start, by type (at most 4,096 types).
     pub skipped: HashMap<String, u64>,
 }
@@ -124,6 +134,12 @@ pub(in crate::outbox) struct Board {
     last_call: AtomicU64,
     poll: OnceLock<Duration>,
     calls: AtomicU64,
+    retries: AtomicU64,
+    given_up: AtomicU64,
+    pauses: AtomicU64,
+    recent_calls: Recent,
+    /// Calls that `recent_calls` holds.
+    calls_counted: AtomicU64,
     cursor: AtomicI64,
     shown: Mutex<Shown>,
     changed: Condvar,
@@ -149,6 +165,11 @@ impl Board {
             last_call: AtomicU64::new(0),
             poll: OnceLock::new(),
             calls: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
+            given_up: AtomicU64::new(0),
+            pauses: AtomicU64::new(0),
+            recent_calls: Recent::new(Instant::now()),
+            calls_counted: AtomicU64::new(0),
             cursor: AtomicI64::new(0),
             shown: Mutex::new(shown),
             changed: Condvar::new(),
@@ -167,6 +188,10 @@ impl Board {
             state: shown.state.clone(),
             cursor: self.cursor.load(Ordering::Relaxed),
             calls: self.calls.load(Ordering::Relaxed),
+            retries: self.retries.load(Ordering::Relaxed),
+            given_up: self.given_up.load(Ordering::Relaxed),
+            pauses: self.pauses.load(Ordering::Relaxed),
+            recent_calls: self.recent_calls.read(Instant::now()),
             last_pass,
             last_sign: last_pass.map(|pass| pass.min(Duration::from_micros(elapsed.saturating_sub(last_call)))),
             poll: self.poll.get().copied().unwrap_or_default(),
@@ -222,6 +247,27 @@ impl Board {
         self.call_since.len()
     }
 
+    /// Counts what a flush has written, and the calls since the flush before: here, since a call may take no longer than
+    /// looking at a clock.
+    pub(super) fn written(&self, flush: &Flush) {
+        let calls = self.calls.load(Ordering::Relaxed);
+        let before = self.calls_counted.swap(calls, Ordering::Relaxed);
+        self.recent_calls.record(calls.saturating_sub(before), Instant::now());
+        for change in &flush.changes {
+            let (Change::New { verdict, .. } | Change::Ran { verdict, .. }) = change else { continue };
+            match verdict {
+                Verdict::Retry { .. } => self.retries.fetch_add(1, Ordering::Relaxed),
+                Verdict::Final { .. } | Verdict::Discarded { .. } => self.given_up.fetch_add(1, Ordering::Relaxed),
+                _ => continue,
+            };
+        }
+    }
+
+    /// An event was given up while the lane was taken.
+    pub(super) fn condemned(&self) {
+        self.given_up.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn set_cursor(&self, cursor: i64) {
         self.cursor.store(cursor, Ordering::Relaxed);
     }
@@ -236,6 +282,9 @@ impl Board {
         let mut shown = self.shown();
         if shown.state == state {
             return;
+        }
+        if matches!(state, LaneState::Paused { .. }) {
+            self.pauses.fetch_add(1, Ordering::Relaxed);
         }
         let ends_trouble = state == LaneState::Running && shown.state.is_trouble();
         let level = if state.is_trouble() || ends_trouble { log::Level::Warn } else { log::Level::Info };

@@ -139,7 +139,8 @@ fn count_crash(tx: &Transaction<'_>, claim: &Claim, id: i64) -> rusqlite::Result
         return Ok(false);
     }
     let crashes = u32::try_from(crashes.max(0)).unwrap_or(u32::MAX).saturating_add(1);
-    let old: String = tx.prepare_cached(sql::READ_HISTORY)?.query_row((id, &claim.handler), |row| row.get(0))?;
+    let old: String =
+        tx.prepare_cached(sql::READ_HISTORY)?.query_row((id, &claim.handler), |row| history::column(row, 0))?;
     let condemned = crashes >= claim.max_crashes;
     let (state, due, reason) = match (condemned, claim.on_dead_letter) {
         (true, OnDeadLetter::Continue) => ("dead_letter", None, "crash_loop"),

@@ -98,6 +98,7 @@ impl Lane {
         }
         if let Some(id) = condemned {
             let park_keys = self.on_dead_letter == OnDeadLetter::ParkKey;
+            self.board.condemned();
             self.reporter.condemned(&self.database, (&self.name, park_keys), id, Instant::now());
         }
         self.progress = Progress::at(cursor);

@@ -51,7 +51,10 @@ impl Lane {
         }
         let mut new = false;
         for exception in seen.due {
-            let busy = exception.key.as_deref().is_some_and(|key| self.spread.is_queued(key));
+            // What was replayed while a later event of its key ran waits for that outcome to be written.
+            let replayed = exception.began.replays > 0;
+            let is_busy = |key: &str| self.spread.is_queued(key) || (replayed && self.spread.is_in_window(key));
+            let busy = exception.key.as_deref().is_some_and(is_busy);
             if !busy && self.has_room_for_row(&exception) {
                 new = true;
                 self.queue_row(exception)?;
@@ -187,15 +190,15 @@ impl Lane {
         if !done {
             self.spread.clear_line(key);
         } else if !self.spread.closed && !self.spread.singly_next && !self.spread.is_queued(key) {
-            self.queue_what_waits(key, row.id)?;
+            self.queue_what_waits(key, row)?;
         }
         self.spread.forget_key(key, false, false);
         Ok(())
     }
 
     /// The key's head went well: what waited behind it is next, in order.
-    fn queue_what_waits(&mut self, key: &str, after: i64) -> Result<(), Interrupt> {
-        let waiting = self.read_waiting(key, after)?;
+    fn queue_what_waits(&mut self, key: &str, head: &Exception) -> Result<(), Interrupt> {
+        let Some(waiting) = self.read_waiting(key, head)? else { return Ok(()) };
         let all = waiting.len() < EXCEPTIONS_PER_PASS as usize;
         let mut queued = false;
         for exception in waiting {

@@ -60,6 +60,7 @@ impl Lane {
                 self.hold_asked |= held;
                 self.progress.landed(&flush);
                 self.board.set_cursor(self.progress.durable());
+                self.board.written(&flush);
                 self.reporter.written(&self.database, &flush, Instant::now());
                 Ok(())
             }

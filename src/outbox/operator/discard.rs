@@ -35,7 +35,8 @@ fn discard(tx: &Transaction<'_>, id: i64, handler: &str, reason: &str, now: i64)
     if matches!(row.state, ExceptionState::Discarded | ExceptionState::Done) {
         return Err(DiscardError::Closed(row.state));
     }
-    let history: String = tx.prepare_cached(sql::READ_HISTORY)?.query_row((id, handler), |row| row.get(0))?;
+    let history: String =
+        tx.prepare_cached(sql::READ_HISTORY)?.query_row((id, handler), |row| history::column(row, 0))?;
     let history = history::append(&history, now, "discard", reason);
     tx.prepare_cached(sql::DISCARD_ROW)?.execute((id, handler, history::shorten(reason), history, now))?;
     if let Some(key) = &row.key {

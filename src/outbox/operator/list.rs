@@ -269,3 +269,13 @@ impl<'f> Walk<'f> {
         })
     }
 }
+
+/// The first page, on a connection of the caller's: to measure what it costs.
+#[cfg(test)]
+pub(in crate::outbox) fn page_of(
+    connection: &Connection,
+    filter: &Filter,
+    limit: usize,
+) -> rusqlite::Result<ExceptionPage> {
+    Walk::new(filter, 0, limit, MAX_LOOKED_AT).page(connection, None)
+}

@@ -22,10 +22,12 @@ pub(super) use exception::lossy;
 pub use exception::{ExceptionInfo, ExceptionState};
 pub use hold::HeldLane;
 pub(super) use hold::Standing;
+#[cfg(test)]
+pub(super) use list::page_of as dead_letter_page;
 pub use list::{ExceptionCursor, ExceptionPage, Filter, MAX_PAGE};
 pub use replay::{MAX_REPLAYS, Replayed};
 pub use rewind::{RewindTo, Rewound};
-pub use stats::{ExceptionCounts, LaneInfo, OutboxStats};
+pub use stats::{ExceptionCounts, LaneInfo, MAX_COUNTED, OutboxStats};
 pub use story::EventStory;
 
 use crate::storage::Database;

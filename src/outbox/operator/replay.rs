@@ -133,7 +133,8 @@ pub(super) fn run_again(
     let (id, handler) = (row.outbox_id, row.handler.as_str());
     // A crash loop keeps two of its three crashes: one more condemns it again.
     let crashes = row.crashes.min(2);
-    let history: String = tx.prepare_cached(sql::READ_HISTORY)?.query_row((id, handler), |row| row.get(0))?;
+    let history: String =
+        tx.prepare_cached(sql::READ_HISTORY)?.query_row((id, handler), |row| history::column(row, 0))?;
     let history = history::append(&history, now, what, words);
     let (state, due) = if goes_first(tx, row, now)? { ("retry", Some(now)) } else { ("waiting", None) };
     tx.prepare_cached(sql::REPLAY_ROW)?.execute((id, handler, state, due, crashes, history, now))?;

@@ -2,13 +2,17 @@
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::Operator;
+use super::exception::lossy;
+use super::{ExceptionState, Operator};
 use crate::outbox::owner::{self, OwnerState};
 use crate::outbox::{EventFilter, sql};
 use crate::storage::ReadError;
 
 /// How many of the newest events are looked at for types that no lane delivers.
 const TYPES_LOOK_BACK: i64 = 10_000;
+
+/// Exceptions of one state and lane are counted up to this many; that number means "at least".
+pub const MAX_COUNTED: u32 = 100_000;
 
 /// A lane as the database holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +28,7 @@ pub struct LaneInfo {
     pub held: bool,
     /// Every event up to this log position has an outcome.
     pub cursor: i64,
-    /// Events after the cursor, whatever their type. Counted up to 100,000; that number means "at least".
+    /// Log positions after the cursor, whatever their type. Not counted but subtracted, so that it costs nothing.
     pub lag_events: u64,
     /// Age of the oldest event after the cursor, milliseconds; 0 without lag.
     pub lag_ms: i64,
@@ -48,7 +52,7 @@ pub struct LaneInfo {
     pub exceptions: ExceptionCounts,
 }
 
-/// Exceptions of one lane by state.
+/// Exceptions of one lane by state, each counted up to [`MAX_COUNTED`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ExceptionCounts {
@@ -108,6 +112,14 @@ impl Operator {
         Ok(lanes)
     }
 
+    /// The newest log position; 0 when nothing was ever inserted.
+    ///
+    /// # Errors
+    /// As the read reports it.
+    pub fn last_id(&self) -> Result<i64, ReadError<rusqlite::Error>> {
+        self.database.read(|connection| connection.prepare_cached(sql::LAST_ID)?.query_row([], |row| row.get(0)))
+    }
+
     fn look_at_owners(&self, lanes: &mut [LaneInfo]) {
         let Some(path) = self.database.canonical_path() else { return };
         for lane in lanes {
@@ -122,15 +134,15 @@ fn read_lanes(connection: &Connection, now: i64) -> rusqlite::Result<Vec<LaneInf
         .prepare_cached(sql::LIST_LANES)?
         .query_map([], |row| {
             Ok(LaneInfo {
-                handler: row.get(0)?,
-                event_types: serde_json::from_str(&row.get::<_, String>(1)?).unwrap_or_default(),
+                handler: lossy(row, 0)?.unwrap_or_default(),
+                event_types: serde_json::from_str(&lossy(row, 1)?.unwrap_or_default()).unwrap_or_default(),
                 on_dead_letter: row.get(2)?,
                 held: row.get(3)?,
                 cursor: row.get(4)?,
-                owner: row.get(5)?,
+                owner: lossy(row, 5)?,
                 owned_since: row.get(6)?,
                 paused_until: row.get(7)?,
-                pause_reason: row.get(8)?,
+                pause_reason: lossy(row, 8)?,
                 outage_since: row.get(9)?,
                 lag_events: 0,
                 lag_ms: 0,
@@ -141,9 +153,10 @@ fn read_lanes(connection: &Connection, now: i64) -> rusqlite::Result<Vec<LaneInf
             })
         })?
         .collect::<rusqlite::Result<_>>()?;
+    let last_id: i64 = connection.prepare_cached(sql::LAST_ID)?.query_row([], |row| row.get(0))?;
     for lane in &mut lanes {
-        lane.lag_events =
-            connection.prepare_cached(sql::LAG)?.query_row([lane.cursor], |row| row.get::<_, i64>(0))?.unsigned_abs();
+        lane.lag_events = last_id.saturating_sub(lane.cursor).max(0).unsigned_abs();
+        lane.exceptions = ExceptionCounts::read(connection, &lane.handler)?;
         let oldest: Option<i64> =
             connection.prepare_cached(sql::OLDEST_PENDING)?.query_row([lane.cursor], |row| row.get(0)).optional()?;
         let open: Option<i64> =
@@ -151,27 +164,36 @@ fn read_lanes(connection: &Connection, now: i64) -> rusqlite::Result<Vec<LaneInf
         let age = |at: Option<i64>| at.map_or(0, |at| now.saturating_sub(at).max(0));
         (lane.lag_ms, lane.open_ms) = (age(oldest), age(open));
     }
-    let mut statement = connection.prepare_cached(sql::COUNT_EXCEPTIONS)?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        let handler: String = row.get(1)?;
-        if let Some(lane) = lanes.iter_mut().find(|lane| lane.handler == handler) {
-            lane.exceptions.add(row.get_ref(0)?.as_str().unwrap_or_default(), row.get::<_, i64>(2)?.unsigned_abs());
-        }
-    }
     Ok(lanes)
 }
 
 impl ExceptionCounts {
-    fn add(&mut self, state: &str, count: u64) {
+    /// How many there are in a state.
+    pub fn of(&self, state: ExceptionState) -> u64 {
         match state {
-            "retry" => self.retry += count,
-            "waiting" => self.waiting += count,
-            "parked" => self.parked += count,
-            "dead_letter" => self.dead_letter += count,
-            "discarded" => self.discarded += count,
-            _ => self.done += count,
+            ExceptionState::Retry => self.retry,
+            ExceptionState::Waiting => self.waiting,
+            ExceptionState::Parked => self.parked,
+            ExceptionState::DeadLetter => self.dead_letter,
+            ExceptionState::Discarded => self.discarded,
+            ExceptionState::Done => self.done,
         }
+    }
+
+    fn read(connection: &Connection, handler: &str) -> rusqlite::Result<Self> {
+        let mut statement = connection.prepare_cached(sql::COUNT_IN_STATE)?;
+        let mut count = |state: ExceptionState| {
+            let counted = statement.query_row((state.stored(), handler, MAX_COUNTED), |row| row.get::<_, i64>(0));
+            counted.map(i64::unsigned_abs)
+        };
+        Ok(Self {
+            retry: count(ExceptionState::Retry)?,
+            waiting: count(ExceptionState::Waiting)?,
+            parked: count(ExceptionState::Parked)?,
+            dead_letter: count(ExceptionState::DeadLetter)?,
+            discarded: count(ExceptionState::Discarded)?,
+            done: count(ExceptionState::Done)?,
+        })
     }
 }
 

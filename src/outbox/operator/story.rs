@@ -5,8 +5,11 @@ use rusqlite::{Connection, OptionalExtension};
 use super::exception::{ExceptionInfo, exception_info, lossy};
 use super::{MAX_PAGE, Operator};
 use crate::outbox::log::{self, Body};
-use crate::outbox::{Event, sql};
+use crate::outbox::{Event, EventFilter, sql};
 use crate::storage::ReadError;
+
+/// How many of the newest events [`Operator::look_back`] looks at.
+const LOOK_BACK: i64 = 10_000;
 
 /// An event and where it stands with every lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +43,37 @@ impl Operator {
             };
             let Some(id) = id else { return Ok(None) };
             story(connection, id)
+        })
+    }
+
+    /// Among the newest 10,000 events those of this type (a pattern such as `order.*` too) or of this key, the newest
+    /// first, at most `limit`.
+    ///
+    /// # Errors
+    /// As the read reports it.
+    pub fn look_back(
+        &self,
+        event_type: Option<&str>,
+        key: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Event>, ReadError<rusqlite::Error>> {
+        let types = event_type.map(|pattern| EventFilter::Types(vec![pattern.to_owned()]));
+        self.database.read(|connection| {
+            let mut events = Vec::new();
+            let mut statement = connection.prepare_cached(sql::LOOK_BACK)?;
+            let mut rows = statement.query((i64::MAX, LOOK_BACK))?;
+            while let Some(row) = rows.next()?
+                && events.len() < limit.min(MAX_PAGE)
+            {
+                let fits = |wanted: Option<&str>, found: Option<String>| wanted.is_some() && wanted == found.as_deref();
+                let typed = types.as_ref().zip(lossy(row, 1)?).is_some_and(|(types, found)| types.matches(&found));
+                if (typed || fits(key, lossy(row, 2)?))
+                    && let Body::Event(event) = log::read_event(connection, row.get(0)?)?
+                {
+                    events.push(event);
+                }
+            }
+            Ok(events)
         })
     }
 

@@ -8,6 +8,8 @@ use async_nats::client::RequestErrorKind;
 use async_nats::{Client, ConnectOptions, Event as ClientEvent, HeaderMap, ServerAddr, ServerError};
 use bytes::Bytes;
 use percent_encoding::percent_decode_str;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -158,6 +160,22 @@ fn with_login(connect: ConnectOptions, addresses: &[ServerAddr]) -> ConnectOptio
     }
 }
 
+/// What a stream says to a publish; one in thousands is read a second time, for its error.
+#[derive(Deserialize)]
+struct Ack {
+    seq: Option<u64>,
+    error: Option<IgnoredAny>,
+}
+
+/// Whether the answer to a publish is an acknowledgement; `"duplicate": true` is as good, it is in the stream.
+pub(super) fn acknowledged(answer: &[u8]) -> Result<(), Refusal> {
+    match serde_json::from_slice(answer) {
+        Ok(Ack { seq: Some(_), error: None }) => Ok(()),
+        // Something listens on the subject that is no stream.
+        _ => Err(Refusal::Nobody(format!("the answer is no acknowledgement: {}", read(answer)?))),
+    }
+}
+
 fn listen(heard: &Mutex<Option<String>>, event: &ClientEvent) {
     if let ClientEvent::ServerError(error) = event {
         log::warn!("nats server_error={error:?}");
@@ -223,7 +241,10 @@ mod tests {
         for down in [Refusal::Down("gone".to_owned()), Refusal::Nobody("none".to_owned())] {
             assert!(matches!(down.into_dispatch(), DispatchError::Unavailable { .. }));
         }
-        assert!(read(br#"{"stream":"S","seq":4,"duplicate":true}"#).is_ok(), "a duplicate is delivered");
+        assert_eq!(acknowledged(br#"{"stream":"S","seq":4,"duplicate":true}"#), Ok(()), "a duplicate is delivered");
+        let error = br#"{"error":{"code":503,"err_code":10077,"description":"full"},"stream":"S","seq":0}"#;
+        assert!(acknowledged(error).is_err_and(|refusal| refusal.is(10_077)));
+        assert!(matches!(acknowledged(br#"{"hello":1}"#), Err(Refusal::Nobody(_))));
         assert!(matches!(read(b"<html>"), Err(Refusal::Down(_))), "junk is no ack");
     }
 }

@@ -85,6 +85,32 @@ pub(crate) async fn consumer(broker: &Broker, stream: &str, wish: &ConsumerWish)
     mend(broker, config, &needs, &call, &by_hand, |config| json!({ "stream_name": stream, "config": config })).await
 }
 
+/// Warns of messages that no consumer of this number of partitions is sent: the sink has, or had, another number.
+///
+/// # Errors
+/// The broker does not answer.
+pub(crate) async fn partitions(broker: &Broker, options: &NatsOptions) -> Result<(), Refusal> {
+    let ask = json!({ "subjects_filter": filter(&options.prefix, None) });
+    let info = broker.api(&format!("STREAM.INFO.{}", options.stream), &ask).await?;
+    let subjects = info.pointer("/state/subjects").and_then(Value::as_object);
+    let strays = subjects.into_iter().flatten().filter(|(subject, _)| !is_consumed(subject, options)).count();
+    if strays > 0 {
+        log::warn!(
+            "nats stream={} subjects_of_other_partitions={strays} partitions={}: `serve` and its workers need the same number",
+            options.stream,
+            options.partitions
+        );
+    }
+    Ok(())
+}
+
+/// Whether some consumer of ours is sent messages of this subject. Without partitions one is sent all.
+fn is_consumed(subject: &str, options: &NatsOptions) -> bool {
+    let rest = subject.strip_prefix(&options.prefix).and_then(|rest| rest.strip_prefix('.'));
+    let partition = rest.and_then(|rest| rest.split('.').next()).and_then(|token| token.parse::<u32>().ok());
+    options.partitions == 0 || partition.is_some_and(|partition| partition < options.partitions)
+}
+
 async fn create_stream(broker: &Broker, options: &NatsOptions) -> Result<(), Refusal> {
     let NatsOptions { stream, prefix, .. } = options;
     let config = json!({
@@ -165,10 +191,29 @@ fn warn_of_other_order(config: &Value, stream: &str, wish: &ConsumerWish) {
     }
     let filter = config.get("filter_subject").and_then(Value::as_str).unwrap_or_default();
     if filter != wish.filter {
-        log::warn!("nats consumer={name} filter_subject={filter:?} wanted={:?}: give it another --name", wish.filter);
+        log::warn!(
+            "nats consumer={name} filter_subject={filter:?} wanted={:?}: give it another --worker-name",
+            wish.filter
+        );
     }
 }
 
 fn nanos(duration: Duration) -> Value {
     json!(u64::try_from(duration.as_nanos()).unwrap_or(i64::MAX as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_of_another_number_of_partitions_is_seen_to_reach_nobody() {
+        let mut options = NatsOptions::new(["nats://x"]);
+        assert!(is_consumed("vayu.events.article.created.v1", &options) && is_consumed("vayu.events.7.a", &options));
+        options.partitions = 4;
+        assert!(is_consumed("vayu.events.3.article.created.v1", &options));
+        for stray in ["vayu.events.4.article.created.v1", "vayu.events.article.created.v1", "other.3.a"] {
+            assert!(!is_consumed(stray, &options), "{stray}");
+        }
+    }
 }

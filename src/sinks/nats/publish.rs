@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
-use super::broker::{Broker, Refusal, read};
+use super::broker::{Broker, Refusal, acknowledged};
 use super::options::NatsOptions;
 use super::subject::subject;
 use crate::outbox::Event;
@@ -65,11 +65,5 @@ async fn publish_one(broker: &Broker, options: &NatsOptions, event: &Event) -> R
     let to = subject(&options.prefix, partition, &event.event_type);
     let body = cloud_event::encode(event, &options.source);
     let answer = broker.request(to, Some(headers), Bytes::from(body)).await?;
-    // `"duplicate": true` is as good: it is in the stream.
-    let ack = read(&answer)?;
-    if ack.get("seq").is_none() {
-        // Something listens on the subject that is no stream.
-        return Err(Refusal::Nobody(format!("the answer is no acknowledgement: {ack}")));
-    }
-    Ok(())
+    acknowledged(&answer)
 }

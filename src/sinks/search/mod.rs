@@ -148,6 +148,22 @@ impl SearchIndex {
         begun.and_then(|()| self.inner.finish_rebuild(None)).map_err(SearchError::from)
     }
 
+    /// Indexes articles again until all are done or the time is up, and says which; called again, it goes on where it
+    /// stopped. What is left when nobody calls again is done at the next start of the lane.
+    ///
+    /// # Errors
+    /// As [`rebuild`](Self::rebuild).
+    pub fn rebuild_until(&self, until: Instant) -> Result<(RebuildReport, bool), SearchError> {
+        let begun = self.inner.write(|tx| {
+            let state = index::read_state(tx)?;
+            if state.rebuild == 0 || state.revision != plain::REVISION {
+                rebuild::start(tx, Standing::Foreign, state.applied.as_ref())?;
+            }
+            Ok(())
+        });
+        begun.and_then(|()| self.inner.go_on(Some(until))).map_err(SearchError::from)
+    }
+
     /// Lets FTS5 compare its index with the text it holds.
     ///
     /// # Errors
@@ -262,6 +278,16 @@ impl Inner {
     }
 
     fn finish_rebuild(&self, until: Option<Instant>) -> Result<RebuildReport, Failure> {
+        let (report, ended) = self.go_on(until)?;
+        if ended {
+            return Ok(report);
+        }
+        let reason = "the search index is being rebuilt".to_owned();
+        Err(Failure::Source(DispatchError::Unavailable { reason, retry_after: Some(Duration::ZERO) }))
+    }
+
+    /// Rebuilds page by page; says whether it came to the end in time.
+    fn go_on(&self, until: Option<Instant>) -> Result<(RebuildReport, bool), Failure> {
         let mut report = RebuildReport::default();
         loop {
             if self.closed.load(Ordering::SeqCst) {
@@ -278,12 +304,8 @@ impl Inner {
                 }
                 Ok(state.rebuild == 0 || rebuild::page(tx, &*self.source, &state, &mut report)?)
             })?;
-            if ended {
-                return Ok(report);
-            }
-            if until.is_some_and(|until| Instant::now() > until) {
-                let reason = "the search index is being rebuilt".to_owned();
-                return Err(Failure::Source(DispatchError::Unavailable { reason, retry_after: Some(Duration::ZERO) }));
+            if ended || until.is_some_and(|until| Instant::now() > until) {
+                return Ok((report, ended));
             }
         }
     }
@@ -420,6 +442,7 @@ mod tests {
             version: 1,
             created_at: 0,
             updated_at: 0,
+            publish_at: None,
         };
         SearchIndex::new(folder.path().join("search.db"), Arc::new(OneArticle(article)), SearchOptions::default())
     }

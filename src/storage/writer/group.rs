@@ -177,8 +177,12 @@ impl Writer {
     fn step(&mut self, index: usize, tx: &Transaction<'_>, guard: &Guard, mode: Mode) -> Option<Attempt> {
         let alone = self.group.len() == 1;
         let member = &mut self.group[index];
+        let first_run = !member.taken;
         if member.verdict.is_some() || !member.take() {
             return None;
+        }
+        if first_run {
+            self.inbox.shared.counters.taken(member.ticket.queued_at);
         }
         if mode == Mode::Savepoints
             && let Err(error) = tx.execute_batch(SAVEPOINT)

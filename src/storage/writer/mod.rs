@@ -25,7 +25,7 @@ use rusqlite::Transaction;
 use self::admission::{Admission, Waiting};
 use self::connection::Settings;
 use self::stats::Counters;
-pub use self::stats::WriterStats;
+pub use self::stats::{WriterDistributions, WriterStats};
 pub use self::task::{Pending, Probe, TaskOptions};
 use self::task::{Ticket, new_task};
 use super::{Fault, OpenError, Options, TransactError};
@@ -129,9 +129,24 @@ impl QueueWriter {
         T: Send + 'static,
         E: std::error::Error + Send + 'static,
     {
+        self.submit_internal_with(TaskOptions::default(), wake, f)
+    }
+
+    /// [`submit_internal`](Self::submit_internal) with options, for work that fills a group.
+    pub(crate) fn submit_internal_with<T, E, F>(
+        &self,
+        options: TaskOptions,
+        wake: bool,
+        f: F,
+    ) -> Result<Pending<T, E>, TransactError<E>>
+    where
+        F: FnMut(&Transaction<'_>) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: std::error::Error + Send + 'static,
+    {
         let shared = &self.shared;
         shared.check_running()?;
-        let (ticket, pending) = new_task(TaskOptions::default(), wake, None, shared.id, f);
+        let (ticket, pending) = new_task(options, wake, None, shared.id, f);
         let wait = if shared.id.is_this_thread() { Duration::ZERO } else { INTERNAL_WAIT };
         match shared.sender.send_timeout(Message::Task(ticket), wait) {
             Ok(()) => shared.accepted(pending),
@@ -158,6 +173,11 @@ impl QueueWriter {
     pub fn stats(&self) -> WriterStats {
         let Waiting { jobs, bytes } = self.shared.admission.waiting();
         WriterStats { waiting_jobs: jobs, waiting_bytes: bytes, ..self.shared.counters.read() }
+    }
+
+    /// What it measures, read without stopping it.
+    pub fn distributions(&self) -> WriterDistributions {
+        self.shared.counters.distributions()
     }
 
     /// Whether tasks are accepted.

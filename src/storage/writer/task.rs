@@ -56,6 +56,7 @@ pub(super) struct Ticket {
     pub(super) deadline: Option<Instant>,
     pub(super) wake: bool,
     pub(super) probe: Option<Probe>,
+    pub(super) queued_at: Instant,
     answered: bool,
 }
 
@@ -212,7 +213,8 @@ where
     let parts = Parts { work: Some(f), result: None, answer: None, answered: false, waiter: None };
     let task = Arc::new(Cell { state: AtomicU8::new(QUEUED), admission, bytes, parts: Mutex::new(parts) });
     let pending = Pending { task: Arc::clone(&task) as Arc<dyn Awaited<T, E>>, deadline, writer };
-    (Ticket { task, bytes, rows: rows.max(1), deadline, wake, probe, answered: false }, pending)
+    let queued_at = Instant::now();
+    (Ticket { task, bytes, rows: rows.max(1), deadline, wake, probe, queued_at, answered: false }, pending)
 }
 
 trait Task: Send + Sync {

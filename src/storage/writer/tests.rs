@@ -26,12 +26,24 @@ enum Failure {
     CommitFails {
         applied: bool,
     },
+    /// So far nothing is wrong with it.
+    CommitWorks,
     ReopenFails,
 }
 
 /// For the tests of what stands on the writer.
-#[cfg_attr(not(feature = "server"), expect(dead_code, reason = "only the server's tests need them"))]
 impl QueueWriter {
+    /// After so many commits one reports a failed sync; `applied` says what really became of it.
+    pub(crate) fn commit_fails_after(&self, commits: usize, applied: bool) {
+        let works = std::iter::repeat_with(|| Failure::CommitWorks).take(commits);
+        lock(&self.shared.injected.0).extend(works.chain([Failure::CommitFails { applied }]));
+    }
+
+    pub(crate) fn injected_failures_left(&self) -> usize {
+        lock(&self.shared.injected.0).len()
+    }
+
+    #[cfg(feature = "server")]
     pub(crate) fn die_at_the_next_commit(&self) {
         lock(&self.shared.injected.0).push_back(Failure::DieBeforeCommit);
     }
@@ -69,7 +81,7 @@ impl Injected {
                 }
                 Err(failed_sync())
             }
-            _ => commit(),
+            Some(Failure::CommitWorks | Failure::SetUp(_) | Failure::ReopenFails) | None => commit(),
         }
     }
 

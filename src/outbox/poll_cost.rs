@@ -1,0 +1,87 @@
+//! What a poll costs behind a long history, in steps of SQLite's machine: a measure that no load disturbs.
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, StatementStatus};
+
+use super::operator::{Filter, dead_letter_page};
+use super::sql;
+
+/// Live rows, alike in both databases: events ahead of the cursor, due exceptions, dead letters on the page.
+const LIVE: i64 = 100;
+
+/// A database with `delivered` events behind the cursor, dead letters and rows that wait behind one failed
+/// key, and the live rows after them. Filled without the triggers, which ask something of each row.
+fn database(delivered: i64, dead: i64, waiting: i64) -> Connection {
+    let connection = Connection::open_in_memory().unwrap();
+    // As every connection of a database is opened.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).unwrap();
+    connection.set_prepared_statement_cache_capacity(256);
+    for migration in super::COMPONENT.migrations {
+        connection.execute_batch(migration).unwrap();
+    }
+    let fill = format!(
+        "DROP TRIGGER event_outbox_ids;
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {all})
+         INSERT INTO event_outbox (id, event_id, event_type, event_key, payload, occurred_at)
+         SELECT i, i, 't', 'k' || i, '{{}}', i FROM n;
+         INSERT INTO lanes (handler, event_types, on_dead_letter, cursor) VALUES ('h', '[\"*\"]', 'continue', {delivered});
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {dead})
+         INSERT INTO deliveries (outbox_id, handler, event_key, state, created_at, updated_at)
+         SELECT i, 'h', 'dead' || i, 'dead_letter', 0, 0 FROM n;
+         WITH RECURSIVE n(i) AS (SELECT {dead} + 1 UNION ALL SELECT i + 1 FROM n WHERE i < {dead} + {waiting})
+         INSERT INTO deliveries (outbox_id, handler, event_key, state, next_attempt_at, created_at, updated_at)
+         SELECT i, 'h', 'one', iif(i = {dead} + 1, 'retry', 'waiting'), iif(i = {dead} + 1, 5000, NULL), 0, 0 FROM n;
+         WITH RECURSIVE n(i) AS (SELECT {delivered} - {LIVE} + 1 UNION ALL SELECT i + 1 FROM n WHERE i < {delivered})
+         INSERT INTO deliveries (outbox_id, handler, event_key, state, next_attempt_at, created_at, updated_at)
+         SELECT i, 'h', 'due' || i, 'retry', 0, 0, 0 FROM n;",
+        all = delivered + LIVE,
+    );
+    connection.execute_batch(&fill).unwrap();
+    connection
+}
+
+/// Steps that the statement took since the last look; it was never compiled anew.
+fn steps(connection: &Connection, text: &str) -> i64 {
+    let statement = connection.prepare_cached(text).unwrap();
+    assert_eq!(statement.get_status(StatementStatus::RePrepare), 0, "{text}");
+    i64::from(statement.reset_status(StatementStatus::VmStep))
+}
+
+/// Runs a statement to its end.
+fn run(connection: &Connection, text: &str, parameters: impl rusqlite::Params) -> i64 {
+    let mut statement = connection.prepare_cached(text).unwrap();
+    let mut rows = statement.query(parameters).unwrap();
+    while rows.next().unwrap().is_some() {}
+    drop(rows);
+    drop(statement);
+    steps(connection, text)
+}
+
+/// A poll, a batch, a claim of what is due, a page of dead letters, and what an operator asks of one key.
+fn costs(connection: &Connection, cursor: i64) -> Vec<(&'static str, i64)> {
+    let far = 1_000_000;
+    let page = || dead_letter_page(connection, &Filter::default().of_handler("h"), LIVE as usize).unwrap();
+    page();
+    let list = steps(connection, sql::LIST);
+    vec![
+        ("poll: lane", run(connection, sql::READ_LANE, ["h"])),
+        ("poll: next", run(connection, sql::NEXT_ID, [cursor])),
+        ("poll: questions", run(connection, sql::HAS_EXCEPTIONS, ("h", cursor))),
+        ("batch", run(connection, sql::READ_LOG, (cursor, LIVE, 1_000))),
+        ("due", run(connection, sql::READ_DUE, ("h", 1_000, LIVE, cursor))),
+        ("stranded", run(connection, sql::READ_STRANDED, ("h", far, LIVE, cursor))),
+        ("suspects", run(connection, sql::READ_CRASHED, ("h", LIVE, cursor))),
+        ("dead letters", list),
+        ("head of a key", run(connection, sql::LOWEST_OPEN, ("h", "one"))),
+        ("one of a key", run(connection, sql::LIST_OF_KEY, ("h", 0, "dead1"))),
+    ]
+}
+
+#[test]
+fn case_c48_a_poll_and_a_page_cost_the_same_behind_a_million_events() {
+    let alone = costs(&database(1_000, LIVE, 1), 1_000);
+    let behind = costs(&database(1_000_000, 10_000, 100_000), 1_000_000);
+    for ((what, alone), (_, behind)) in alone.into_iter().zip(behind) {
+        assert!(alone > 0 && behind <= 2 * alone, "{what}: {behind} steps behind a history, {alone} without");
+    }
+}

@@ -1,0 +1,139 @@
+//! The operator's commands on the real executable: what they do, print and return.
+#![cfg(feature = "cli")]
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use assert_cmd::Command;
+use serde_json::Value;
+use vayu_articles::outbox::{self, DispatchError, Event, HandlerFn, NewEvent, OnDeadLetter, Relay};
+use vayu_articles::rusqlite::Connection;
+use vayu_articles::storage::{Database, Options};
+
+/// A shop whose handler `mail` parks every event of key `bad` and delivers the rest.
+fn shop(dir: &Path) {
+    let database = Database::open(dir.join("shop.db"), &[outbox::COMPONENT], Options::default()).expect("opens");
+    let refuse = |event: &Event| match event.key.as_deref() {
+        Some("bad") => {
+            Err(DispatchError::poison("a long reason that goes on and on, far beyond what fits a line ".repeat(3)))
+        }
+        _ => Ok(()),
+    };
+    let handler = HandlerFn::new(refuse).on_dead_letter(OnDeadLetter::ParkKey);
+    let relay = Relay::builder(&database).handler("mail", handler).start().expect("starts");
+    for key in ["good", "bad", "bad", "good"] {
+        let event = NewEvent::from_json("order.placed.v1", "{}").key(key).correlation_id("request-1");
+        database.writer().transact(move |tx| outbox::insert(tx, &event)).expect("committed");
+    }
+    let soon = Instant::now() + Duration::from_secs(30);
+    assert!(relay.wait_drained(soon));
+    relay.stop(soon).expect("stops");
+    database.close(soon).expect("closes");
+}
+
+fn run(dir: &Path, args: &[&str]) -> (i32, String, String) {
+    let mut command = Command::cargo_bin("vayu-articles").expect("the executable");
+    let output = command.current_dir(dir).args(args).args(["--database", "shop.db"]).output().expect("runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().expect("a code"), text(&output.stdout), text(&output.stderr))
+}
+
+fn json(dir: &Path, args: &[&str]) -> Value {
+    let (code, out, err) = run(dir, &[args, &["--json"]].concat());
+    assert_eq!(code, 0, "{args:?}: {err}");
+    assert_eq!(out.lines().count(), 1);
+    serde_json::from_str(&out).expect("one document")
+}
+
+#[test]
+fn each_command_prints_one_document_with_the_fields_it_promises() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let dir = dir.path();
+    shop(dir);
+    let list = json(dir, &["outbox", "list", "--state", "parked", "--type", "order.*", "--newer-than", "1h"]);
+    let parked = &list["exceptions"][0];
+    assert_eq!(
+        (&parked["id"], &parked["event_type"], &parked["edited"]),
+        (&2.into(), &"order.placed.v1".into(), &false.into())
+    );
+    assert_eq!(list["next"], Value::Null);
+    assert_eq!(json(dir, &["outbox", "list", "--limit", "1"])["next"], "2@mail");
+    assert_eq!(json(dir, &["outbox", "list", "--after", "2@mail"])["exceptions"][0]["id"], 3);
+    let story = json(dir, &["outbox", "show", "2"]);
+    assert_eq!(
+        (&story["event"]["key"], &story["exceptions"][0]["history"][0]["what"]),
+        (&"bad".into(), &"poison".into())
+    );
+    assert_eq!(json(dir, &["outbox", "trace", "request-1"])["events"].as_array().map(Vec::len), Some(4));
+    let resumed = json(dir, &["outbox", "resume", "mail", "bad"]);
+    assert_eq!(resumed["passed_over"], serde_json::json!([2]));
+    let edited = json(dir, &["outbox", "edit", "mail", "2", "--payload", "{\"a\": 1}"]);
+    assert_eq!(edited["edited"], true);
+    assert_eq!(json(dir, &["outbox", "show", "2"])["edited"][0]["payload"], "{\"a\": 1}");
+    assert_eq!(json(dir, &["outbox", "discard", "mail", "2", "--reason", "no"])["discarded"], true);
+    let many = json(dir, &["outbox", "replay", "mail", "--key", "bad"]);
+    assert_eq!((&many["replayed"], &many["left"], &many["id"]), (&0.into(), &0.into(), &Value::Null));
+    let rewound = json(dir, &["handler", "rewind", "mail", "--to", "4"]);
+    assert_eq!((&rewound["from"], &rewound["to"], &rewound["held"]), (&4.into(), &3.into(), &false.into()));
+    assert_eq!(json(dir, &["handler", "hold", "mail"])["held"], true);
+    assert_eq!(json(dir, &["handler", "backfill", "mail", "--to-start"])["held"], true);
+    assert_eq!(json(dir, &["handler", "release", "mail"])["held"], false);
+    assert_eq!(json(dir, &["handler", "rename", "mail", "post"])["handler"], "post");
+    assert_eq!(json(dir, &["outbox", "check"])["findings"], serde_json::json!([]));
+    assert_eq!(json(dir, &["handler", "retire", "post"])["discarded"], 1);
+    assert_eq!(json(dir, &["outbox", "stats"])["lanes"], serde_json::json!([]));
+}
+
+#[test]
+fn tables_fit_a_hundred_columns() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    shop(dir.path());
+    for args in [&["outbox", "list"], &["outbox", "stats"], &["handler", "list"]] {
+        let (code, out, _) = run(dir.path(), args);
+        assert_eq!(code, 0);
+        assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
+    }
+    let (_, out, err) = run(dir.path(), &["outbox", "list", "--limit", "1"]);
+    assert!(out.contains("far beyond") || out.contains('…'), "{out}");
+    assert!(err.contains("--after 2@mail"), "{err}");
+}
+
+#[test]
+fn a_check_that_finds_something_ends_with_1_says_how_to_mend_it_and_does() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    shop(dir.path());
+    assert_eq!(run(dir.path(), &["outbox", "check"]).0, 0);
+    let db = Connection::open(dir.path().join("shop.db")).expect("database");
+    db.execute("DELETE FROM deliveries WHERE state = 'parked'", []).expect("a foreign hand");
+    let (code, out, _) = run(dir.path(), &["outbox", "check"]);
+    assert_eq!(code, 1);
+    assert!(out.contains("waiting_without_head  handler mail  event 3") && out.contains("mend: "), "{out}");
+    let (code, out, _) = run(dir.path(), &["outbox", "check", "--fix"]);
+    assert_eq!(code, 0, "{out}");
+    assert!(out.contains("mended: 1  findings: 0"), "{out}");
+}
+
+#[test]
+fn what_is_refused_says_why() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    shop(dir.path());
+    for (args, code, why) in [
+        (&["outbox", "edit", "mail", "2", "--payload", "{"][..], 1, "is not JSON"),
+        (&["outbox", "resume", "mail", "good"], 1, "no event of that key is parked"),
+        (&["outbox", "replay", "mail"], 2, "required"),
+        (&["outbox", "replay", "mail", "--state", "retry"], 2, "dead_letter or parked"),
+        (&["outbox", "list", "--older-than", "soon"], 2, "15m"),
+        (&["outbox", "list", "--after", "soon"], 2, "4711@search"),
+        (&["outbox", "discard", "mail", "1", "--reason", "x"], 1, "behind it"),
+        (&["handler", "rewind", "mail", "--to", "99"], 1, "goes back only"),
+        (&["handler", "rewind", "mail"], 2, "required"),
+        (&["handler", "rename", "mail", "no name"], 1, "not allowed"),
+        (&["handler", "retire", "nobody"], 1, "no handler of that name"),
+    ] {
+        let (found, _, err) = run(dir.path(), args);
+        assert_eq!(found, code, "{args:?}: {err}");
+        assert!(err.contains(why), "{args:?}: {err}");
+    }
+    let (_, out, _) = run(dir.path(), &["handler", "list"]);
+    assert!(!out.contains("held"), "a refused act leaves the handler as it was: {out}");
+}

@@ -1,0 +1,157 @@
+//! Jobs in all states under the kills: a thread of each child freezes the site, lets writes be kept, thaws, schedules, cancels and
+//! replays; the judge asks afterwards whether each accepted job was applied exactly once, and those of one article in order.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+use vayu_articles::article::{ArticlePatch, Expected, NewArticle};
+use vayu_articles::jobs::{JobError, JobOptions, JobQuery, JobStatus, Jobs, Mode, NewJob};
+use vayu_articles::queue::WriteError;
+use vayu_articles::service::{ArticleService, WriteContext};
+use vayu_articles::storage::Database;
+
+use crate::child::book_of;
+use crate::record::{self, Book};
+use crate::site::look;
+
+/// Articles that the kept writes change, all processes the same.
+const PAGES: usize = 3;
+/// Kept writes of one freeze.
+const KEPT: usize = 12;
+
+/// What must be 0, but for the first two.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub accepted: usize,
+    pub applied: usize,
+    /// Accepted, and no row tells of them.
+    pub lost: usize,
+    /// More than one event of one job, or one of a job that is not applied.
+    pub twice: usize,
+    /// Applied, and its event is missing or another's.
+    pub without_event: usize,
+    /// An event of a kept write before that of an earlier one to the same article.
+    pub out_of_order: usize,
+    /// Due, and still waiting once everything is drained.
+    pub left: usize,
+}
+
+impl Counts {
+    pub fn is_clean(&self) -> bool {
+        self.lost + self.twice + self.without_event + self.out_of_order + self.left == 0
+    }
+}
+
+/// Freezes, writes, thaws, until told to stop; then leaves the site open. `works`: else it only opens the site.
+pub fn live(database: &Database, service: &ArticleService, folder: &Path, works: bool, stop: &AtomicBool) {
+    let jobs = Jobs::new(database, JobOptions::default());
+    let book = Arc::new(Book::open(&book_of(folder, "jobs")).unwrap());
+    let note = |id: i64| book.write(&id.to_string()).unwrap();
+    let mut round = 0;
+    while works && !stop.load(SeqCst) {
+        round += 1;
+        // Two processes on one file may keep each other waiting for too long: a typed error, and the next try.
+        if let Err(error) = freeze_once(&jobs, service, &note, round) {
+            eprintln!("jobs not worked on: {error}");
+        }
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    while let Err(error) = jobs.set_mode(Mode::Open, None) {
+        eprintln!("not opened yet: {error}");
+    }
+}
+
+fn freeze_once(jobs: &Jobs, service: &ArticleService, note: &dyn Fn(i64), round: usize) -> Result<(), JobError> {
+    let context = WriteContext::default();
+    jobs.set_mode(Mode::Journal, Some("crash test"))?;
+    for number in 0..KEPT {
+        let page = format!("page-{}", number % PAGES);
+        let text = format!("{} {round} {number}", std::process::id());
+        let written = match number {
+            // Fails once it is there: a dead letter.
+            0..PAGES => service.create(NewArticle::new(&page, &text).slug(&page), &context),
+            _ => service.update(&page, ArticlePatch::default().content(&text), Expected::any(), &context),
+        };
+        if let Err(WriteError::Deferred { job }) = written {
+            note(job);
+        }
+    }
+    let soon = jobs.database().clock().now_ms() + 40;
+    let scheduled = service.create(NewArticle::new("Scheduled", "x").publish_at(soon), &context);
+    if let Err(WriteError::Deferred { job }) = scheduled {
+        note(job);
+    }
+    let gone = NewJob::new("update", r#"{"slug": "never-there", "patch": {"content": "x"}}"#);
+    let taken_back = NewJob::new("create", r#"{"title": "Taken back", "content": "x"}"#);
+    let later = NewJob { run_at: Some(soon), ..NewJob::new("create", r#"{"title": "Later", "content": "x"}"#) };
+    let ids: Vec<i64> = jobs.enqueue(vec![gone, taken_back, later])?.into_iter().flatten().collect();
+    ids.iter().for_each(|id| note(*id));
+    // Somebody may have thawed meanwhile.
+    let _ = jobs.cancel(ids[1], None);
+    let mut dead = JobQuery::default();
+    (dead.status, dead.limit) = (JobStatus::DeadLetter, 2);
+    for job in jobs.list(&dead)? {
+        let _ = jobs.replay(job.id, false);
+    }
+    jobs.set_mode(Mode::Open, None)?;
+    Ok(())
+}
+
+/// Nothing that is due waits any more.
+pub fn is_drained(folder: &Path) -> bool {
+    let sql = "SELECT (SELECT draining FROM write_mode) + (SELECT count(*) FROM write_jobs WHERE status = 'pending')";
+    look(folder).query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap() == 0
+}
+
+/// Reads what is left and counts what must not be.
+pub fn judge(folder: &Path) -> Counts {
+    let accepted: BTreeSet<i64> =
+        record::read(&book_of(folder, "jobs")).iter().map(|words| words[0].parse().unwrap()).collect();
+    let conn = look(folder);
+    let mut counts = Counts { accepted: accepted.len(), ..Counts::default() };
+    let mut events: HashMap<i64, Vec<String>> = HashMap::new();
+    let mut order: HashMap<String, Vec<i64>> = HashMap::new();
+    let mut statement = conn
+        .prepare(
+            "SELECT causation_id, event_key, event_id FROM event_outbox WHERE causation_id IS NOT NULL ORDER BY id",
+        )
+        .unwrap();
+    let mut rows = statement.query([]).unwrap();
+    while let Some(row) = rows.next().unwrap() {
+        let job: i64 = row.get::<_, String>(0).unwrap().parse().unwrap();
+        events.entry(job).or_default().push(row.get(2).unwrap());
+        order.entry(row.get(1).unwrap()).or_default().push(job);
+    }
+    let mut known = BTreeSet::new();
+    let mut in_line = BTreeSet::new();
+    let mut statement = conn.prepare("SELECT id, status, event_id, replays, run_at FROM write_jobs").unwrap();
+    let mut rows = statement.query([]).unwrap();
+    while let Some(row) = rows.next().unwrap() {
+        let (id, status, event): (i64, String, Option<String>) =
+            (row.get(0).unwrap(), row.get(1).unwrap(), row.get(2).unwrap());
+        known.insert(id);
+        // A replayed one has its old number at a later time; a scheduled one its own time.
+        if row.get::<_, i64>(3).unwrap() == 0 && row.get::<_, Option<i64>>(4).unwrap().is_none() {
+            in_line.insert(id);
+        }
+        let emitted = events.get(&id).map_or(&[][..], Vec::as_slice);
+        match status.as_str() {
+            "applied" => {
+                counts.applied += 1;
+                counts.twice += emitted.len().saturating_sub(1);
+                counts.without_event += usize::from(event.as_ref().is_some_and(|event| !emitted.contains(event)));
+            }
+            "pending" => counts.left += 1,
+            _ => counts.twice += emitted.len(),
+        }
+    }
+    counts.lost = accepted.difference(&known).count();
+    for jobs in order.values() {
+        let line: Vec<i64> = jobs.iter().copied().filter(|job| in_line.contains(job)).collect();
+        counts.out_of_order += line.windows(2).filter(|pair| pair[0] >= pair[1]).count();
+    }
+    counts
+}

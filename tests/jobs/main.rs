@@ -1,0 +1,9 @@
+//! Jobs, modes and scheduled publishing from outside.
+
+mod foreign;
+mod freeze;
+mod harness;
+mod journal;
+mod line;
+mod model;
+mod schedule;
