@@ -17,6 +17,8 @@ pub struct Sizes {
     pub latency_samples: usize,
     pub end_to_end: usize,
     pub search: usize,
+    pub http_get: usize,
+    pub http_post: usize,
     /// Events published to a broker; only in the large run, with the feature `nats`.
     #[cfg(feature = "nats")]
     pub publish: usize,
@@ -44,6 +46,8 @@ impl Sizes {
             latency_samples: 600,
             end_to_end: 9_600,
             search: 2_048,
+            http_get: 12_800,
+            http_post: 2_560,
             #[cfg(feature = "nats")]
             publish: 0,
             behind: 100_000,
@@ -63,6 +67,8 @@ impl Sizes {
             latency_samples: 4_000,
             end_to_end: 64_000,
             search: 16_384,
+            http_get: 128_000,
+            http_post: 25_600,
             #[cfg(feature = "nats")]
             publish: 50_000,
             behind: 1_000_000,
