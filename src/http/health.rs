@@ -155,12 +155,14 @@ impl From<ServiceStatus> for ServiceHealth {
 pub(super) fn state_word(lane: &LaneStatus) -> &'static str {
     match &lane.state {
         LaneState::Running if lane.is_overdue() => "overdue",
+        LaneState::Running if lane.is_stalled() => "stalled",
         LaneState::Running => "running",
         LaneState::Starting => "starting",
         LaneState::Standby { .. } => "standby",
         LaneState::Paused { .. } => "paused",
         LaneState::Held => "held",
         LaneState::Waiting { .. } => "waiting",
+        LaneState::Failed { .. } => "failed",
         LaneState::Stopped => "stopped",
     }
 }
@@ -172,7 +174,12 @@ fn running(lane: &LaneStatus) -> LaneHealth {
             Some(format!("a call runs for {ran} s, beyond its limit of {} s", lane.time_limit.as_secs()))
         }
         LaneState::Standby { owner } => Some(format!("owned by {owner}")),
-        LaneState::Paused { reason, .. } | LaneState::Waiting { reason } => Some(reason.clone()),
+        LaneState::Running if lane.is_stalled() => {
+            Some("no look at the database has succeeded for three intervals".to_owned())
+        }
+        LaneState::Paused { reason, .. } | LaneState::Waiting { reason } | LaneState::Failed { reason } => {
+            Some(reason.clone())
+        }
         LaneState::Held => Some("by an operator".to_owned()),
         LaneState::Running | LaneState::Starting | LaneState::Stopped => None,
     };
