@@ -37,12 +37,12 @@ impl Sizes {
     fn quick() -> Self {
         Self {
             full: false,
-            callers64: 9_600,
+            callers64: 6_400,
             caller1: 1_200,
-            bulk: 12_000,
+            bulk: 8_000,
             jobs: 20_000,
             log: 200_000,
-            lane: 60_000,
+            lane: 40_000,
             latency_samples: 600,
             end_to_end: 9_600,
             search: 2_048,
