@@ -78,6 +78,11 @@ impl Drop for Server {
     }
 }
 
+/// How often each kind of end is tried; `ROUNDS` asks for more.
+fn rounds() -> u32 {
+    std::env::var("ROUNDS").map_or(10, |rounds| rounds.parse().expect("ROUNDS is a number"))
+}
+
 fn agent() -> ureq::Agent {
     let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(LONG));
     config.build().into()
@@ -150,7 +155,7 @@ fn check_acknowledged(data: &Path, acknowledged: &[String]) {
 
 #[test]
 fn case_c58_nothing_acknowledged_is_lost_by_an_orderly_stop() {
-    for _ in 0..3 {
+    for _ in 0..rounds() {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
         let mut server = Server::start(&data);
@@ -166,7 +171,7 @@ fn case_c58_nothing_acknowledged_is_lost_by_kill_9() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let mut all = Vec::new();
-    for _ in 0..3 {
+    for _ in 0..rounds() {
         let mut server = Server::start(&data);
         all.extend(write_until_gone(&mut server, |server| server.signal("-KILL")));
         server.wait();

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::access::{Access, Caller};
 use super::admin_page::{self, Sessions};
-use super::engine::{Engine, EngineOptions, Refusal, Request, Response};
+use super::engine::{Engine, EngineCounters, EngineOptions, Refusal, Request, Response};
 use super::feeds;
 use super::health::Health;
 use super::jobs::SiteJobs;
@@ -65,6 +65,7 @@ pub(super) struct Parts {
     pub(super) jobs: OnceLock<SiteJobs>,
     pub(super) relay: Relay,
     pub(super) metrics: Metrics,
+    pub(super) engine: Arc<EngineCounters>,
     pub(super) sessions: Sessions,
     pub(super) health: Box<dyn Fn() -> Health + Send + Sync>,
     pages: Pages,
@@ -86,6 +87,7 @@ impl Site {
                 jobs,
                 relay,
                 metrics,
+                engine: Arc::default(),
                 sessions: Sessions::default(),
                 health,
                 pages,
@@ -109,7 +111,8 @@ impl Site {
             parts.metrics.refused(refusal.status);
             problem::refusal(refusal)
         };
-        Engine::new(options, Arc::new(handler)).refuse_with(Arc::new(refuse))
+        let engine = Engine::new(options, Arc::new(handler)).refuse_with(Arc::new(refuse));
+        engine.counted_by(Arc::clone(&self.parts.engine))
     }
 
     /// Answers one request. Never fails: what goes wrong is an answer too.

@@ -1,8 +1,11 @@
 //! The examples in the API's description are sent, and the answers compared with those that it shows.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
 use serde_json::{Map, Value};
 
-use crate::harness::TestSite;
+use crate::harness::{LONG, TestSite};
 
 /// Values that differ from one server to the next.
 const OWN: [&str; 7] = ["id", "created_at", "updated_at", "occurred_at", "event_id", "score", "correlation_id"];
@@ -122,4 +125,45 @@ fn an_answer_that_the_engine_gives_by_itself_has_the_same_form() {
     let site = TestSite::new();
     let large = site.send("POST", "/api/v1/articles", &[], Some(&"x".repeat(17 << 20)));
     assert_eq!(large.problem(), (413, "too_large".to_owned(), None));
+}
+
+/// What a server says to these bytes until it closes.
+fn raw(site: &TestSite, request: &str) -> String {
+    let mut stream = TcpStream::connect(site.addr()).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    // The server may have answered and closed before it has read all of it.
+    let _ = stream.write_all(request.as_bytes());
+    let mut said = Vec::new();
+    let mut part = [0; 4096];
+    while let Ok(read @ 1..) = stream.read(&mut part) {
+        said.extend_from_slice(&part[..read]);
+    }
+    String::from_utf8(said).unwrap()
+}
+
+#[test]
+fn a_head_that_cannot_be_read_is_refused_in_the_same_form_and_the_connection_closed() {
+    let site = TestSite::new();
+    let (path, field) = ("a".repeat(70_000), "b".repeat(300_000));
+    let lines: String = (0..200).map(|n| format!("X-{n}: 1\r\n")).collect();
+    for (request, status) in [
+        ("GET / HTTP/1.1\r\nHost: x\r\nno colon here\r\n\r\n".to_owned(), 400),
+        ("NOT HTTP AT ALL\r\n\r\n".to_owned(), 400),
+        (format!("GET /{path} HTTP/1.1\r\nHost: x\r\n\r\n"), 414),
+        (format!("GET / HTTP/1.1\r\nHost: x\r\nX-Long: {field}\r\n\r\n"), 431),
+        (format!("GET / HTTP/1.1\r\nHost: x\r\n{lines}\r\n"), 431),
+    ] {
+        let shown = &request[..request.len().min(40)];
+        let said = raw(&site, &request);
+        let (head, body) = said.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{shown}: {said:?}"));
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{shown}: {said}");
+        let head = head.to_lowercase();
+        assert!(
+            head.contains("connection: close") && head.contains("content-type: application/json"),
+            "{shown}: {said}"
+        );
+        let body: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{shown}: {error}: {said}"));
+        assert!(body["error"]["code"].is_string() && body["error"]["message"].is_string(), "{shown}: {body}");
+    }
+    assert_eq!(site.get("/health/live").status, 200, "others are served");
 }

@@ -72,6 +72,11 @@ fn a_monitor_is_told_of_queue_lanes_storage_services_and_requests() {
     assert_eq!(connections[0] + connections[1], 4.0);
     assert_eq!(value("vayu_service_state{service=\"relay\",state=\"running\"}"), 1.0);
     assert_eq!(value("vayu_ready"), 1.0);
+    assert!(value("vayu_engine_connections") >= 1.0 && value("vayu_engine_requests_in_flight") >= 1.0);
+    assert!(value("vayu_engine_requests_total") >= 8.0 && value("vayu_engine_accepted_total") >= 1.0);
+    for zero in ["vayu_engine_refused_total", "vayu_engine_panicked_total", "vayu_engine_cut_total"] {
+        assert_eq!(value(zero), 0.0, "{zero}");
+    }
     assert_eq!(value("vayu_http_requests_total{route=\"api\",status=\"201\"}"), 5.0);
     assert_eq!(value("vayu_http_requests_total{route=\"page\",status=\"404\"}"), 1.0);
     assert_eq!(value("vayu_http_request_seconds_count{route=\"page\"}"), 2.0);

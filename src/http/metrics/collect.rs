@@ -9,6 +9,7 @@ use prometheus_client::registry::Unit;
 
 use super::jobs::JobsSnapshot;
 use super::names::Families;
+use crate::http::engine::EngineStats;
 use crate::http::health::{Health, state_word};
 use crate::http::site::Parts;
 use crate::outbox::{ExceptionState, LaneInfo, LaneStatus, Operator};
@@ -26,6 +27,7 @@ pub(super) struct Snapshot {
     last_id: Option<i64>,
     running: Vec<LaneStatus>,
     health: Health,
+    engine: EngineStats,
     /// `None` in a site that keeps no jobs.
     jobs: Option<JobsSnapshot>,
 }
@@ -43,6 +45,7 @@ impl Snapshot {
             last_id: operator.last_id().ok(),
             running: parts.relay.status(),
             health: (parts.health)(),
+            engine: parts.engine.stats(),
             jobs: parts.jobs.get().map(JobsSnapshot::take),
         }
     }
@@ -63,6 +66,7 @@ impl Collector for Snapshot {
         self.outbox(&mut families)?;
         self.lanes(&mut families)?;
         self.jobs.as_ref().map_or(Ok(()), |jobs| jobs.write(&mut families))?;
+        self.engine(&mut families)?;
         self.services(&mut families)
     }
 }
@@ -142,6 +146,20 @@ impl Snapshot {
             self.running.iter().map(|lane| [("handler", lane.handler.as_str()), ("state", state_word(lane))]).collect();
         let lines: Vec<(&[_], f64)> = labels.iter().map(|labels| (labels.as_slice(), 1.0)).collect();
         to.gauge("lane_state", "What the lane is doing in this process: always 1", None, &lines)
+    }
+
+    fn engine(&self, to: &mut Families<'_>) -> fmt::Result {
+        let engine = &self.engine;
+        to.gauge("engine_connections", "Open connections", None, &[(&[], engine.connections_open as f64)])?;
+        let (running, queued) = (engine.requests_in_flight as f64, engine.requests_queued as f64);
+        to.gauge("engine_requests_in_flight", "Requests read or answered now", None, &[(&[], running)])?;
+        to.gauge("engine_requests_queued", "Requests that wait for a handler thread", None, &[(&[], queued)])?;
+        let mut counter = |name: &str, help: &str, value: u64| to.counter(name, help, &[(&[], value)]);
+        counter("engine_accepted", "Connections accepted", engine.connections_accepted)?;
+        counter("engine_cut", "Connections closed: too slow, or to make room", engine.connections_cut)?;
+        counter("engine_requests", "Requests whose head could be read", engine.requests)?;
+        counter("engine_refused", "Requests that the engine refused by itself", engine.requests_refused)?;
+        counter("engine_panicked", "Handlers that panicked", engine.handlers_panicked)
     }
 
     fn services(&self, to: &mut Families<'_>) -> fmt::Result {
