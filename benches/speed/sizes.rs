@@ -12,7 +12,9 @@ pub struct Sizes {
     pub jobs: usize,
     /// Events in the log that is drained.
     pub log: usize,
-    /// Events of the lines about failing and slow lanes.
+    /// Events of the line about failing events: so many that the last retries, which wait for a flush each, count little.
+    pub failing: usize,
+    /// Events of the line about slow lanes.
     pub lane: usize,
     pub latency_samples: usize,
     pub end_to_end: usize,
@@ -42,6 +44,7 @@ impl Sizes {
             bulk: 8_000,
             jobs: 20_000,
             log: 200_000,
+            failing: 300_000,
             lane: 40_000,
             latency_samples: 600,
             end_to_end: 9_600,
@@ -63,6 +66,7 @@ impl Sizes {
             bulk: 64_000,
             jobs: 64_000,
             log: 1_000_000,
+            failing: 1_000_000,
             lane: 400_000,
             latency_samples: 4_000,
             end_to_end: 64_000,
