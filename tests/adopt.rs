@@ -3,9 +3,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use vayu_articles::rusqlite::Connection;
+use vayu_articles::rusqlite::{Connection, OpenFlags};
 
 /// The tables of the original as far as they matter here.
 const SCHEMA: &str = "
@@ -30,8 +31,8 @@ const SCHEMA: &str = "
 
 const ROWS: &str = r#"
     INSERT INTO articles (id, title, slug, content, tags, created_at, updated_at, status, is_page) VALUES
-      ('a1', 'First', 'first', 'One.', 'rust,sql', '2026-06-10 11:30:00', '2026-06-10T12:30:00+02:00', 'published', 0),
       ('a2', 'In another case', 'First', 'Two.', 'Tom Jones, Jr.,music', '2026-06-10T11:30:00Z', '2026-06-10T11:30:00.5Z', 'published', 0),
+      ('a1', 'First', 'first', 'One.', 'rust,sql', '2026-06-10 11:30:00', '2026-06-10T12:30:00+02:00', 'published', 0),
       ('a3', 'A draft', 'a-draft', 'Three.', '', '2026-06-11 11:30:00.25+00:00', '2026-06-11 11:30:00', 'draft', 0),
       ('a4', 'About', 'about', 'Four.', NULL, '2026-06-12 11:30:00 +0000 UTC', '2026-06-12 11:30:00', 'published', 1),
       ('a5', 'Kept aside', 'kept-aside', 'Five.', '', '2026-06-12', '2026-06-12', 'archived', 0),
@@ -53,10 +54,10 @@ const ROWS: &str = r#"
       (8, 'insert', '{}', 'dead_letter', NULL, '', 'max_retries'),
       (9, 'insert', '{}', 'completed', NULL, '', '');
     INSERT INTO event_outbox (id, event_type, payload, status, retry_at, dead_reason) VALUES
-      (1, 'article.created.v1', '{"event_id":"e1","event_type":"article.created.v1","event_version":"1","causation_id":"17","correlation_id":"req-9","occurred_at":"2026-06-10T11:30:00Z","payload":{"id":"a1","slug":"first","tags":["rust"]}}', 'pending', '2026-06-10T11:30:00Z', NULL),
+      (1, 'article.created.v1', '{"event_id":"e1","event_type":"article.created.v1","event_version":"1","causation_id":"17","correlation_id":"req-9","occurred_at":"2026-06-10T11:30:00Z","payload":{"ID":"a1","Slug":"first","Tags":["rust"]}}', 'pending', '2026-06-10T11:30:00Z', NULL),
       (2, 'article.updated.v1', '{"event_id":"e2","payload":{"id":"a1","slug":"first","tags":[]}}', 'pending', NULL, NULL),
       (3, 'cache.invalidated.v1', '{"event_id":"e3","payload":{"slug":"first"}}', 'pending', NULL, NULL),
-      (4, 'article.deleted.v1', '{"event_id":"e4","payload":{"id":"x9","slug":"x9","tags":["old"]}}', 'dead_letter', NULL, 'no route'),
+      (4, 'article.deleted.v1', '{"event_id":"e4","payload":{"ID":"x9","Slug":"x9","Tags":["old"]}}', 'dead_letter', NULL, 'no route'),
       (5, 'article.updated.v1', 'not json', 'pending', NULL, NULL),
       (6, 'article.created.v1', '{"event_id":"e6","payload":{"id":"a2","slug":"First","tags":[]}}', 'delivered', NULL, NULL);
     INSERT INTO delivered_events (event_id, event_type) VALUES ('e2', 'article.updated.v1');"#;
@@ -298,4 +299,39 @@ fn a_frozen_site_takes_nothing_over() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("thaw"), "{output:?}");
     freeze("thaw");
     assert_eq!(old.adopt(&[]).sum("articles", "adopted"), 5);
+}
+
+#[test]
+fn case_c60_a_run_that_was_killed_is_completed_by_the_next() {
+    const ARTICLES: usize = 3_000;
+    let old = Old::new();
+    let source = Connection::open(old.path()).unwrap();
+    source.execute_batch("DELETE FROM articles; DELETE FROM article_tags").unwrap();
+    let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1) \
+                INSERT INTO articles (id, title, slug, content, created_at, updated_at) \
+                SELECT 'm' || i, 'The same title', 'm-' || i, printf('%.2000c', 'x'), '2026-06-12', '2026-06-12' FROM n";
+    source.execute(fill, [ARTICLES as i64]).unwrap();
+    drop(source);
+    let count = |sql: &str| -> usize {
+        let Ok(conn) = Connection::open_with_flags(old.data().join("articles.db"), OpenFlags::SQLITE_OPEN_READ_ONLY)
+        else {
+            return 0;
+        };
+        conn.query_row(sql, [], |row| row.get(0)).unwrap_or(0)
+    };
+    let articles = || count("SELECT count(*) FROM articles WHERE id LIKE 'm%'");
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("vayu-articles"));
+    let mut run = command.arg("adopt").arg(old.path()).arg("--data").arg(old.data()).spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while articles() == 0 {
+        assert!(Instant::now() < until && run.try_wait().unwrap().is_none(), "it has stored nothing");
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let before = articles();
+    let ran = old.adopt(&[]);
+    assert_eq!((articles(), ran.sum("articles", "known")), (ARTICLES, before as u64));
+    let events = "SELECT count(*) FROM event_outbox WHERE event_type = 'article.created.v1' AND event_key LIKE 'm%'";
+    assert_eq!(count(events), ARTICLES, "one event for each, also of those before the kill");
 }

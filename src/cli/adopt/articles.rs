@@ -32,9 +32,12 @@ impl Adoption<'_> {
     /// # Errors
     /// The source cannot be read, or nothing can be stored.
     pub(super) fn articles(&mut self) -> Result<(), CliError> {
-        let wanted = ["id", "title", "slug", "content", "tags", "created_at", "updated_at", "status", "is_page"];
+        let wanted =
+            ["id", "title", "slug", "content", "tags", "created_at", "updated_at", "status", "is_page", "domain_id"];
         let conn = self.source.conn();
-        let Some(sql) = columns::select(conn, ARTICLES, &wanted, "ORDER BY rowid")? else { return Ok(()) };
+        // Slugs that can stay as they are come first, so that none loses its address to one that has to change.
+        let order = "ORDER BY slug GLOB '*[^a-z0-9_-]*' OR slug = '', rowid";
+        let Some(sql) = columns::select(conn, ARTICLES, &wanted, order)? else { return Ok(()) };
         let tags = columns::select(conn, "article_tags", &["tag"], "WHERE article_id = ?1 ORDER BY rowid")?;
         let mut tags = tags.map(|sql| conn.prepare(&sql)).transpose().map_err(unreadable)?;
         let mut statement = conn.prepare(&sql).map_err(unreadable)?;
@@ -158,6 +161,11 @@ fn article(row: &Row<'_>, tags: Option<&mut rusqlite::Statement<'_>>) -> Result<
     come.article.updated_at = time(row, 6, "updated_at")?;
     if number(row, 8) != 0 {
         come.article.kind = Kind::Page;
+    }
+    let domain = plain(row, 9, "domain_id")?;
+    if !domain.is_empty() && domain != "0" {
+        come.article.status = Status::Draft;
+        come.notes.push(format!("it belongs to the further domain {domain:?}, so it is a draft here"));
     }
     match plain(row, 7, "status")?.as_str() {
         "" | "published" => {}

@@ -44,7 +44,7 @@ impl Adoption<'_> {
 
     /// Why the row stays behind by rule.
     fn stays(&self, row: &Row<'_>) -> Result<Option<String>, CliError> {
-        let event_type = plain(row, 1, "event_type").unwrap_or_default();
+        let event_type = renamed(plain(row, 1, "event_type").unwrap_or_default());
         if event_type == CACHE_INVALIDATED {
             return Ok(Some("the page cache here follows the articles' own events".to_owned()));
         }
@@ -71,7 +71,7 @@ impl Adoption<'_> {
     }
 
     fn event(&self, row: &Row<'_>, name: &str) -> Result<NewEvent, String> {
-        let event_type = plain(row, 1, "event_type")?;
+        let event_type = renamed(plain(row, 1, "event_type")?);
         let envelope = envelope(row)?;
         // An old row holds the payload without an envelope.
         let inner = if envelope["payload"].is_object() { &envelope["payload"] } else { &envelope };
@@ -92,9 +92,11 @@ impl Adoption<'_> {
 
     /// The original's events name id, slug and tags; what else handlers here want is read from the article.
     fn payload(&self, event_type: &str, inner: &Value) -> Result<Value, String> {
-        let word = |field: &str| inner[field].as_str().unwrap_or_default().to_owned();
-        let (id, slug) = (word("id"), word("slug"));
-        let tags: Vec<String> = inner["tags"]
+        // Its structs have no JSON names, so that the fields are spelled as in Go.
+        let field = |name: &str, go: &str| if inner[go].is_null() { inner[name].clone() } else { inner[go].clone() };
+        let word = |name: &str, go: &str| field(name, go).as_str().unwrap_or_default().to_owned();
+        let (id, slug) = (word("id", "ID"), word("slug", "Slug"));
+        let tags: Vec<String> = field("tags", "Tags")
             .as_array()
             .map(|tags| tags.iter().filter_map(|tag| tag.as_str().map(str::to_owned)).collect())
             .unwrap_or_default();
@@ -133,12 +135,24 @@ impl Adoption<'_> {
         match stored {
             Ok(true) => self.report.adopted(EVENTS),
             Ok(false) => self.report.known(EVENTS),
-            Err(crate::storage::TransactError::Task(error)) => {
+            // The database's own trouble is no fault of the row.
+            Err(crate::storage::TransactError::Task(error)) if !matches!(error, InsertError::Sqlite(_)) => {
                 self.report.say(EVENTS, name, Fate::Refused, &error.to_string())?;
             }
             Err(error) => return Err(CliError::failed(format!("{error}; adopt again to go on"))),
         }
         Ok(())
+    }
+}
+
+/// What events were called before they had an envelope.
+fn renamed(event_type: String) -> String {
+    match event_type.as_str() {
+        "ArticleCreated" => CREATED.to_owned(),
+        "ArticleUpdated" => UPDATED.to_owned(),
+        "ArticleDeleted" => DELETED.to_owned(),
+        "CacheInvalidated" => CACHE_INVALIDATED.to_owned(),
+        _ => event_type,
     }
 }
 
