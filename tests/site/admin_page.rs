@@ -1,12 +1,13 @@
 //! The operator's page: over HTTP, and in a real browser.
 
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use crate::admin::Failing;
 use crate::browser::Browser;
-use crate::harness::{Answer, TOKEN, TestSite, WRITE_TOKEN};
+use crate::harness::{Answer, LONG, TOKEN, TestSite, WRITE_TOKEN};
 use crate::markup::assert_page;
 
 fn form(site: &TestSite, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
@@ -91,6 +92,43 @@ fn events_are_found_by_number_id_correlation_slug_and_type() {
         assert!(story.contains(part), "{part}: {story}");
     }
     assert!(find("nothing").contains("class=\"empty\""));
+}
+
+#[test]
+fn the_page_freezes_and_thaws_and_acts_on_jobs_that_were_given_up() {
+    let site = TestSite::new();
+    let cookie = sign_in(&site);
+    let page = || site.send_as_is("GET", "/admin", &[("cookie", &cookie)], None).body;
+    let key = key_of(&page());
+    let act = |fields: &str| form(&site, "/admin/act", &[("cookie", &cookie)], &format!("key={key}&{fields}"));
+    let taken = json!({"title": "A", "slug": "a", "content": "x"});
+    assert_eq!(site.post(taken.clone()).status, 201);
+    assert_eq!(act("act=job-mode&mode=journal&reason=backup").status, 303);
+    let frozen = page();
+    assert_page(&frozen);
+    assert!(frozen.contains("frozen: writes are accepted and wait") && frozen.contains(">Thaw<"), "{frozen}");
+    let ready = site.get("/health/ready").json();
+    assert_eq!(ready["writes"]["mode"], "journal");
+    let ids: Vec<_> = (0..2).map(|_| site.post(taken.clone()).json()["job"]["id"].as_i64().unwrap()).collect();
+    assert_eq!(act(&format!("act=job-cancel&id={}", ids[1])).status, 400, "it must be said why");
+    assert_eq!(act(&format!("act=job-cancel&id={}&reason=twice", ids[1])).status, 303);
+    assert_eq!(act("act=job-mode&mode=open").status, 303);
+    let until = Instant::now() + LONG;
+    while site.jobs.stats().unwrap().dead_letter == 0 {
+        assert!(Instant::now() < until, "{:?}", site.jobs.stats());
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    let dead = page();
+    assert_page(&dead);
+    assert!(dead.contains(&format!("Job {}: create", ids[0])) && dead.contains("slug_taken"), "{dead}");
+    assert_eq!(site.delete("a").status, 204);
+    assert_eq!(act(&format!("act=job-replay&id={}", ids[0])).status, 303);
+    while site.get("/api/v1/articles/a").status != 200 {
+        assert!(Instant::now() < until, "{:?}", site.jobs.stats());
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    assert_eq!(act(&format!("act=job-discard&id={}&reason=done", ids[1])).status, 303);
+    assert_eq!(site.jobs.show(ids[1]).unwrap(), None);
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! The operator's page at `/admin`: rendered here, without scripts, for who signed in with an administrator's token.
 //!
-//! Each section is a function that writes HTML (`overview`, `events`); a new one is a file and a line in [`overview::page`].
+//! Each section is a function that writes HTML (`overview`, `jobs`, `events`); a new one is a file and a line in [`overview::page`].
 
 mod events;
 mod frame;
+mod jobs;
 mod overview;
 mod session;
 
@@ -90,6 +91,10 @@ fn act(parts: &Parts, operator: &Operator, form: &Query) -> Result<String, Probl
     let (what, handler) = (field("act")?, field("handler")?);
     let id = || field("id")?.parse::<i64>().map_err(|_| Problem::bad_parameter("id", "must be a number"));
     let outbox = &parts.operator;
+    if let Some(done) = jobs::act(parts, what, form)? {
+        log::info!("operator act={what} by={} through=page", operator.caller.name);
+        return Ok(done);
+    }
     let done = match what {
         "replay" => {
             outbox.replay(id()?, handler, field("force")? == "yes").map_err(act_failed)?;

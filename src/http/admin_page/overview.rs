@@ -33,6 +33,7 @@ pub(super) fn page(
     main.push_str("</div>\n");
     push_lanes(&mut main, parts, operator)?;
     push_dead(&mut main, parts, operator, cursor)?;
+    super::jobs::push(&mut main, parts, operator)?;
     Ok(document("Overview", Some(operator), &main))
 }
 
