@@ -69,7 +69,7 @@ fn check_names_what_belongs_to_nothing_and_what_search_does_not_hold() {
     let place = Place::new();
     imported(&place, 3);
     let database = articles(&place);
-    let insert = "INSERT INTO deliveries (outbox_id, handler, state, created_at, updated_at) VALUES (999, 'nobody', 'done', 0, 0)";
+    let insert = "INSERT INTO deliveries (outbox_id, handler, state, created_at, updated_at) VALUES (999, 'cache', 'done', 0, 0), (1, 'nobody', 'dead_letter', 0, 0)";
     database.execute(insert, []).unwrap();
     database.execute("INSERT INTO article_tags VALUES ('gone', 't', 0, 't')", []).unwrap();
     database.execute("UPDATE articles SET version = version + 1 WHERE slug = 'post-1'", []).unwrap();
@@ -77,9 +77,9 @@ fn check_names_what_belongs_to_nothing_and_what_search_does_not_hold() {
     let found = faults(&place).join("\n");
     for what in [
         "1 tags",
-        "1 deliveries belong to no event",
-        "belong to no handler",
-        "beyond the newest",
+        "event 999 is done, and the log does not hold it",
+        "nobody",
+        "stands at 4711",
         "search differs from 1",
     ] {
         assert!(found.contains(what), "{what}: {found}");

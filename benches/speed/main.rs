@@ -4,7 +4,10 @@
 //! `target/bench/report.json` adds sizes, SQLite's version and the pragmas as read back. A missed target is shown, never a
 //! failure: this program measures, it does not judge. `VAYU_BENCH=full` takes the larger sizes.
 
+mod crates;
 mod figures;
+#[cfg(feature = "server")]
+mod http;
 mod input;
 mod jobs;
 mod latency;
@@ -55,8 +58,13 @@ const SECTIONS: &[Section] = &[
     Section { lines: &["mem.backlog_mib"], measure: memory::backlog },
     #[cfg(feature = "nats")]
     Section { lines: &["nats.publish", "nats.publish.ratio"], measure: nats::publish },
+    #[cfg(feature = "server")]
+    Section { lines: &["http.get.ratio"], measure: http::get },
+    #[cfg(feature = "server")]
+    Section { lines: &["http.post.ratio"], measure: http::post },
     Section { lines: &["idle.writes"], measure: still::idle },
     Section { lines: &["start.ratio", "stop.ms"], measure: still::start_and_stop },
+    Section { lines: &["build.crates"], measure: crates::count },
 ];
 
 fn main() -> Outcome<()> {

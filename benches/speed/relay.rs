@@ -62,19 +62,19 @@ pub fn handlers3(sizes: &Sizes) -> Outcome<Vec<Figure>> {
 pub fn failing(sizes: &Sizes) -> Outcome<Vec<Figure>> {
     let folder = place::folder()?;
     let site = Site::with_clock(folder.path(), "log.db", Arc::new(LeapingClock::default()))?;
-    fill(&site, sizes.lane)?;
+    fill(&site, sizes.failing)?;
     let fails = |event: &Event| match event.attempts {
         0 | 1 if event.id % FAILING == 0 => Err(DispatchError::retry("told to fail")),
         _ => Ok(()),
     };
     let mut runs = Vec::new();
     for run in 0..RUNS {
-        let baseline = drain(&site, sizes.lane, &names("sound", run, 1), |_| Ok(()))?;
-        let product = drain(&site, sizes.lane, &names("failing", run, 1), fails)?;
-        runs.push(Sides { baseline, product, items: sizes.lane });
+        let baseline = drain(&site, sizes.failing, &names("sound", run, 1), |_| Ok(()))?;
+        let product = drain(&site, sizes.failing, &names("failing", run, 1), fails)?;
+        runs.push(Sides { baseline, product, items: sizes.failing });
     }
     site.close()?;
-    let size = format!("{} events", sizes.lane);
+    let size = format!("{} events", sizes.failing);
     Ok(vec![rates("relay.failing.ratio", ">= 0.50", size, &runs)])
 }
 

@@ -25,7 +25,8 @@ const TURNS: usize = 4;
 
 /// Articles with their tags and events, in one transaction.
 const FILL: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1) \
-    INSERT INTO articles SELECT printf('0199a3b2-0000-7000-8000-%012d', i), 'post', 'published', \
+    INSERT INTO articles (id, kind, status, slug, title, version, created_at, updated_at, content) \
+        SELECT printf('0199a3b2-0000-7000-8000-%012d', i), 'post', 'published', \
         printf('standing-%d', i), printf('Standing %d', i), 1, 1767225600000 + i, 1767225600000 + i, 'Short.' FROM n; \
     INSERT INTO article_tags SELECT id, 'topic-' || (rowid % 50), 0, 'topic-' || (rowid % 50) FROM articles; \
     INSERT INTO event_outbox (event_type, event_key, payload, occurred_at) \

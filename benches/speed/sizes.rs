@@ -12,11 +12,15 @@ pub struct Sizes {
     pub jobs: usize,
     /// Events in the log that is drained.
     pub log: usize,
-    /// Events of the lines about failing and slow lanes.
+    /// Events of the line about failing events: so many that the last retries, which wait for a flush each, count little.
+    pub failing: usize,
+    /// Events of the line about slow lanes.
     pub lane: usize,
     pub latency_samples: usize,
     pub end_to_end: usize,
     pub search: usize,
+    pub http_get: usize,
+    pub http_post: usize,
     /// Events published to a broker; only in the large run, with the feature `nats`.
     #[cfg(feature = "nats")]
     pub publish: usize,
@@ -35,15 +39,18 @@ impl Sizes {
     fn quick() -> Self {
         Self {
             full: false,
-            callers64: 9_600,
+            callers64: 6_400,
             caller1: 1_200,
-            bulk: 12_000,
+            bulk: 8_000,
             jobs: 20_000,
             log: 200_000,
-            lane: 60_000,
+            failing: 300_000,
+            lane: 40_000,
             latency_samples: 600,
             end_to_end: 9_600,
             search: 2_048,
+            http_get: 12_800,
+            http_post: 2_560,
             #[cfg(feature = "nats")]
             publish: 0,
             behind: 100_000,
@@ -59,10 +66,13 @@ impl Sizes {
             bulk: 64_000,
             jobs: 64_000,
             log: 1_000_000,
+            failing: 1_000_000,
             lane: 400_000,
             latency_samples: 4_000,
             end_to_end: 64_000,
             search: 16_384,
+            http_get: 128_000,
+            http_post: 25_600,
             #[cfg(feature = "nats")]
             publish: 50_000,
             behind: 1_000_000,

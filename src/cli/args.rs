@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use super::adopt::AdoptArgs;
 use super::help;
 use super::job_args::{EnqueueArgs, FreezeArgs, JobsArgs, ThawArgs};
 use super::operator_args::{HandlersArgs, OutboxArgs, ShapeArgs};
@@ -42,6 +43,9 @@ pub enum Command {
     /// Import a folder of Markdown files with front matter
     #[command(after_long_help = help::with_exit_codes(help::IMPORT))]
     Import(ImportArgs),
+    /// Take over the database of a VayuPress site
+    #[command(after_long_help = help::with_exit_codes(help::ADOPT))]
+    Adopt(AdoptArgs),
     /// Search the published articles
     #[command(after_long_help = help::with_exit_codes(help::SEARCH))]
     Search(SearchArgs),

@@ -104,12 +104,14 @@ impl Delivery {
 }
 
 fn is_down(state: &LaneState) -> bool {
-    matches!(state, LaneState::Paused { .. } | LaneState::Waiting { .. })
+    matches!(state, LaneState::Paused { .. } | LaneState::Waiting { .. } | LaneState::Failed { .. })
 }
 
 fn why(lane: &LaneStatus) -> String {
     match &lane.state {
-        LaneState::Paused { reason, .. } | LaneState::Waiting { reason } => format!("{}: {reason}", lane.handler),
+        LaneState::Paused { reason, .. } | LaneState::Waiting { reason } | LaneState::Failed { reason } => {
+            format!("{}: {reason}", lane.handler)
+        }
         _ => format!("{}: it does not get on", lane.handler),
     }
 }

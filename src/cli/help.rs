@@ -128,6 +128,21 @@ Examples:
   vayu-articles backup /backup/articles-$(date +%F).db
   vayu-articles backup --data /var/lib/vayu-articles /backup/articles.db";
 
+pub(super) const ADOPT: &str = "\
+PATH is the database file, or the folder that holds vayupress.db. It is only read, in one snapshot, and may be in use. Taken over are \
+articles, drafts and pages with their ids, slugs, times and tags; scheduled posts; waiting write jobs; and pending events under their \
+event ids, but those that were delivered. Each row that stays behind is printed with its table, its name and the reason. A second run adds \
+nothing; after an interruption it completes the rest. Times without a zone are taken as UTC. `serve` then applies the jobs and delivers \
+the events. The page docs/coming-from-vayupress.md says what differs.
+
+Exit code 1 means that a row was refused that should have come, or came as a dead letter; rows that stay behind by rule (dead, delivered, \
+cache invalidations) do not count. With --json each such row is one JSON line, and the report is the last line.
+
+Examples:
+  vayu-articles adopt /var/lib/vayupress/vayupress.db --dry-run
+  vayu-articles adopt /var/lib/vayupress --data /var/lib/vayu
+  vayu-articles adopt vayupress.db --with-dead --json > adopted.jsonl";
+
 pub(super) const SEARCH: &str = "\
 Prints one article a line: its slug, its title and where it matched, separated by tabs; nothing if none matches. Words are taken \
 literally and all must occur; a phrase goes in double quotes inside the query.

@@ -3,6 +3,7 @@
 #[cfg(feature = "server")]
 mod access;
 mod acts;
+mod adopt;
 mod app;
 mod args;
 mod backup;
@@ -44,6 +45,7 @@ mod worker_ledger;
 use crate::lifecycle::{BoxError, Handle};
 use error::CliError;
 
+pub use adopt::AdoptArgs;
 #[cfg(feature = "nats")]
 pub use args::WorkerArgs;
 pub use args::{BackupArgs, Cli, Command, ImportArgs, IntegrityArgs, SearchArgs};
@@ -73,6 +75,7 @@ pub fn run(cli: &Cli, settings: &Settings, on_signals: &dyn Fn(&Handle) -> Resul
         #[cfg(feature = "server")]
         Command::Serve(args) => serve::run(settings, args, on_signals),
         Command::Import(args) => import::run(settings, args),
+        Command::Adopt(args) => adopt::run(settings, args),
         Command::Search(args) => search::run(settings, args),
         Command::Outbox(args) => outbox::run(data, args),
         Command::Check(args) => check::run(data, args),

@@ -116,9 +116,11 @@ impl Health {
         lanes
     }
 
-    /// `green`; `yellow` when the program does its work and a lane does not; `red` when it is not ready.
+    /// `green`; `yellow` when the program does its work and a lane waits for something; `red` when it is not ready, or a
+    /// lane has lost its thread or its database.
     pub fn color(&self) -> &'static str {
-        match (self.ready, self.reasons().is_empty()) {
+        let broken = self.lanes.iter().any(|lane| matches!(lane.state.as_str(), "failed" | "stalled"));
+        match (self.ready && !broken, self.reasons().is_empty()) {
             (false, _) => "red",
             (true, false) => "yellow",
             (true, true) => "green",
@@ -155,12 +157,14 @@ impl From<ServiceStatus> for ServiceHealth {
 pub(super) fn state_word(lane: &LaneStatus) -> &'static str {
     match &lane.state {
         LaneState::Running if lane.is_overdue() => "overdue",
+        LaneState::Running | LaneState::Waiting { .. } if lane.is_stalled() => "stalled",
         LaneState::Running => "running",
         LaneState::Starting => "starting",
         LaneState::Standby { .. } => "standby",
         LaneState::Paused { .. } => "paused",
         LaneState::Held => "held",
         LaneState::Waiting { .. } => "waiting",
+        LaneState::Failed { .. } => "failed",
         LaneState::Stopped => "stopped",
     }
 }
@@ -172,7 +176,12 @@ fn running(lane: &LaneStatus) -> LaneHealth {
             Some(format!("a call runs for {ran} s, beyond its limit of {} s", lane.time_limit.as_secs()))
         }
         LaneState::Standby { owner } => Some(format!("owned by {owner}")),
-        LaneState::Paused { reason, .. } | LaneState::Waiting { reason } => Some(reason.clone()),
+        LaneState::Running if lane.is_stalled() => {
+            Some("no look at the database has succeeded for three intervals".to_owned())
+        }
+        LaneState::Paused { reason, .. } | LaneState::Waiting { reason } | LaneState::Failed { reason } => {
+            Some(reason.clone())
+        }
         LaneState::Held => Some("by an operator".to_owned()),
         LaneState::Running | LaneState::Starting | LaneState::Stopped => None,
     };
@@ -255,4 +264,63 @@ fn json(status: StatusCode, body: String) -> Response {
     Response::new(status, body)
         .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
         .header(CACHE_CONTROL, HeaderValue::from_static("no-store"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn lane(state: LaneState, change: impl Fn(&mut LaneStatus)) -> LaneHealth {
+        let mut status = LaneStatus {
+            handler: "mail".into(),
+            state,
+            cursor: 0,
+            calls: 0,
+            last_pass: Some(Duration::ZERO),
+            last_sign: Some(Duration::ZERO),
+            poll: SECOND,
+            running_for: None,
+            time_limit: 30 * SECOND,
+            retries: 0,
+            given_up: 0,
+            pauses: 0,
+            recent_calls: Default::default(),
+            skipped: Default::default(),
+        };
+        change(&mut status);
+        running(&status)
+    }
+
+    fn health(lanes: Vec<LaneHealth>) -> Health {
+        Health { ready: true, services: Vec::new(), lanes, backlog_error: None }
+    }
+
+    #[test]
+    fn health_is_red_for_a_lane_without_a_pass_and_names_each_lane_that_is_not_well() {
+        let silent = |lane: &mut LaneStatus| lane.last_sign = Some(4 * SECOND);
+        let late = |lane: &mut LaneStatus| lane.running_for = Some(31 * SECOND);
+        let quiet = |_: &mut LaneStatus| {};
+        let waiting = LaneState::Waiting { reason: "reading failed: disk I/O error".into() };
+        let paused = LaneState::Paused { reason: "mail server down".into(), until: 1 };
+        let failed = LaneState::Failed { reason: "its thread panicked".into() };
+        for (lane, state, color, words) in [
+            (lane(LaneState::Running, quiet), "running", "green", ""),
+            (lane(LaneState::Running, silent), "stalled", "red", "three intervals"),
+            (lane(waiting.clone(), silent), "stalled", "red", "disk I/O error"),
+            (lane(waiting, quiet), "waiting", "yellow", "disk I/O error"),
+            (lane(failed, quiet), "failed", "red", "panicked"),
+            (lane(paused, quiet), "paused", "yellow", "mail server down"),
+            (lane(LaneState::Running, late), "overdue", "yellow", "31 s"),
+            (lane(LaneState::Held, quiet), "held", "yellow", "operator"),
+        ] {
+            let health = health(vec![lane]);
+            assert_eq!((health.lanes[0].state.as_str(), health.color()), (state, color));
+            assert!(health.reasons().join(" ").contains(words), "{:?}", health.reasons());
+            assert_eq!(health.reasons().is_empty(), color == "green", "{:?}", health.reasons());
+        }
+    }
 }

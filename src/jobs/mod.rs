@@ -14,6 +14,7 @@
 //! INSERT INTO write_jobs (operation, body) VALUES ('create', '{"title": "From elsewhere", "content": "Text."}');
 //! ```
 
+mod adopted;
 mod desk;
 mod error;
 mod freeze;
@@ -31,6 +32,7 @@ mod worker;
 
 use std::time::Duration;
 
+pub use adopted::{is_adopted, is_open, mark_adopted};
 pub use desk::{COUNT_MAX, JobQuery, JobStats, Jobs, MAX_PAGE, Ran};
 pub use error::JobError;
 pub use job::{Job, JobStatus, NewJob, insert};
@@ -41,8 +43,10 @@ pub use runner::{JobRunner, RunnerStatus};
 use crate::storage::Component;
 
 /// The tables of this module. They refer to those of the articles and the outbox.
-pub const COMPONENT: Component =
-    Component { name: "jobs", migrations: &[include_str!("../../sql/jobs/0001_jobs.sql")] };
+pub const COMPONENT: Component = Component {
+    name: "jobs",
+    migrations: &[include_str!("../../sql/jobs/0001_jobs.sql"), include_str!("../../sql/jobs/0002_adopted.sql")],
+};
 
 /// Replays of one job; if it cannot be applied then, it is quarantined.
 pub const MAX_REPLAYS: u32 = 3;

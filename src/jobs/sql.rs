@@ -46,6 +46,10 @@ statements! {
     IS_WAITING = "SELECT EXISTS (SELECT 1 FROM write_jobs INDEXED BY write_jobs_ready \
         WHERE status = 'pending' AND run_at IS NULL AND event_id = ?1)";
 
+    // --- taking over -----------------------------------------------------------------------------------------------
+    IS_ADOPTED = "SELECT 1 FROM adopted WHERE origin = ?1";
+    MARK_ADOPTED = "INSERT INTO adopted (origin, adopted_at) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+
     // --- publications ----------------------------------------------------------------------------------------------
     PUBLICATION = "SELECT id, run_at FROM write_jobs \
         WHERE operation = 'publish' AND article_id = ?1 AND status = 'pending' LIMIT 1";

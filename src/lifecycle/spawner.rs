@@ -32,6 +32,11 @@ impl Spawner {
         self.link.as_ref()
     }
 
+    /// Whether a manager hears of threads that end.
+    pub(crate) fn is_managed(&self) -> bool {
+        self.link.is_some()
+    }
+
     /// A spawner without a manager, for a component used alone: an ending thread is only logged, at level error when it
     /// panicked.
     pub fn standalone(service: &str) -> Self {

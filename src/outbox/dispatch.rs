@@ -163,6 +163,13 @@ pub trait Handler: Send + Sync + 'static {
         1
     }
 
+    /// How many threads of the lane call the handler at once, 1 to 64; 1 by default. All events of a key are called on one
+    /// of them, in order; those without a key on any. With [`batch_limit`](Self::batch_limit) each thread gets batches of
+    /// its own.
+    fn concurrency(&self) -> usize {
+        1
+    }
+
     /// Which events to deliver; all by default.
     fn filter(&self) -> EventFilter {
         EventFilter::All

@@ -33,6 +33,7 @@ pub struct HandlerFn<F> {
     start_at: StartAt,
     time_limit: Duration,
     on_dead_letter: OnDeadLetter,
+    concurrency: usize,
 }
 
 impl<F> HandlerFn<F>
@@ -48,6 +49,7 @@ where
             start_at: defaults.start_at(),
             time_limit: defaults.time_limit(),
             on_dead_letter: defaults.on_dead_letter(),
+            concurrency: defaults.concurrency(),
         }
     }
 
@@ -78,6 +80,13 @@ where
         self.on_dead_letter = on_dead_letter;
         self
     }
+
+    /// How many threads call the closure at once; the events of one key are called on one of them, in order.
+    #[must_use]
+    pub fn concurrency(mut self, threads: usize) -> Self {
+        self.concurrency = threads;
+        self
+    }
 }
 
 impl<F> Handler for HandlerFn<F>
@@ -103,6 +112,10 @@ where
     fn time_limit(&self) -> Duration {
         self.time_limit
     }
+
+    fn concurrency(&self) -> usize {
+        self.concurrency
+    }
 }
 
 impl<F> fmt::Debug for HandlerFn<F> {
@@ -112,6 +125,7 @@ impl<F> fmt::Debug for HandlerFn<F> {
             .field("start_at", &self.start_at)
             .field("time_limit", &self.time_limit)
             .field("on_dead_letter", &self.on_dead_letter)
+            .field("concurrency", &self.concurrency)
             .finish_non_exhaustive()
     }
 }
@@ -125,11 +139,14 @@ mod tests {
         let plain: &dyn Handler = &HandlerFn::new(|_: &Event| Ok(()));
         assert_eq!((plain.filter(), plain.start_at()), (EventFilter::All, StartAt::Beginning));
         assert_eq!((plain.time_limit(), plain.on_dead_letter()), (Duration::from_secs(30), OnDeadLetter::Continue));
+        assert_eq!(plain.concurrency(), 1);
         let told: &dyn Handler = &HandlerFn::new(|_: &Event| Err(DispatchError::poison("no")))
             .types(&["order.*"])
             .start_at(StartAt::End)
             .time_limit(Duration::from_secs(1))
-            .on_dead_letter(OnDeadLetter::ParkKey);
+            .on_dead_letter(OnDeadLetter::ParkKey)
+            .concurrency(4);
+        assert_eq!(told.concurrency(), 4);
         assert!(told.filter().matches("order.placed") && !told.filter().matches("mail.sent"));
         assert_eq!((told.start_at(), told.time_limit()), (StartAt::End, Duration::from_secs(1)));
         assert_eq!(told.on_dead_letter(), OnDeadLetter::ParkKey);

@@ -19,6 +19,9 @@ use super::{DispatchError, Event, Handler, HandlerFn, sql};
 use crate::lifecycle::{BoxError, Service, Spawner, StartContext};
 use crate::storage::Database;
 
+/// Most threads of one lane.
+const MAX_THREADS: usize = 64;
+
 /// How a relay works. The defaults are the project's design.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -182,7 +185,7 @@ impl RelayBuilder {
     #[must_use]
     pub fn shared_handler(mut self, name: impl Into<String>, handler: Arc<dyn Handler>) -> Self {
         let name = name.into();
-        let board = Arc::new(Board::new(&name, handler.time_limit()));
+        let board = Arc::new(Board::new(&name, handler.time_limit(), handler.concurrency().clamp(1, MAX_THREADS)));
         self.handlers.push(Registered { name, handler, board });
         self
     }
@@ -356,9 +359,10 @@ impl Relay {
         lanes: Vec<(Lane, Sender<()>)>,
         housekeeping: Housekeeping,
     ) -> Result<(), RelayError> {
+        let managed = spawner.is_managed();
         for (registered, (lane, notice)) in self.shared.handlers.iter().zip(lanes) {
             let name = format!("lane-{}", registered.name);
-            state.threads.push(spawn(spawner, &registered.name, &name, move || lane.run())?);
+            state.threads.push(spawn(spawner, &registered.name, &name, move || lane.run(managed))?);
             state.notices.push(notice);
         }
         let name = "relay-housekeeping";

@@ -11,5 +11,7 @@ mod operator_list;
 mod operator_races;
 mod outages;
 mod ownership;
+mod panics;
 mod resilience;
 mod retention;
+mod threads;

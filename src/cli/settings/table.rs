@@ -90,9 +90,9 @@ settings! {
     Every log_format: LogFormat, "log-format", "VAYU_LOG_FORMAT", "log.format", "text", "FORMAT", "How: text, journal (priority, no time: for systemd) or json (one object a line)";
 
     Serve addr: SocketAddr, "addr", "VAYU_ADDR", "server.addr", "127.0.0.1:8080", "HOST:PORT", "Address to listen on; port 0 takes a free port";
-    Deliver site: Option<String>, "site", "VAYU_SITE", "server.site", "", "URL", "Address of the site as its readers see it, for example https://example.org";
+    Deliver site: Option<String>, "site", "VAYU_SITE", "server.site", "", "URL", "Address of the site as its readers see it, with its scheme";
     Serve token_file: Option<PathBuf>, "token-file", "VAYU_TOKEN_FILE", "server.token_file", "", "FILE", "File that holds the administrator's token; else VAYU_ADMIN_TOKEN, else admin.token in the data folder, made at the first start";
-    Serve threads: Count, "threads", "VAYU_THREADS", "server.threads", "4", "N", "Threads that handle requests";
+    Serve threads: Count, "threads", "VAYU_THREADS", "server.threads", "16", "N", "Threads that handle requests";
     Serve request_queue: Count, "request-queue", "VAYU_REQUEST_QUEUE", "server.request_queue", "256", "N", "Complete requests that may wait for a thread; beyond it 503";
     Serve connections: Count, "connections", "VAYU_CONNECTIONS", "server.connections", "512", "N", "Open connections; at the limit the one idle longest makes room, else new ones wait";
     Serve max_body: Bytes, "max-body", "VAYU_MAX_BODY", "server.max_body", "16MiB", "SIZE", "Largest request body; beyond it 413";

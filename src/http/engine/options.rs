@@ -27,7 +27,7 @@ const DEADLINE_MAX: Duration = Duration::from_secs(24 * 3600);
 pub struct EngineOptions {
     /// Where to listen (default `127.0.0.1:8080`); port 0 takes a free one.
     pub addr: SocketAddr,
-    /// Threads that handle requests (default 4).
+    /// Threads that handle requests (default 16). Each that writes waits for its commit, and those that wait share it.
     pub handler_threads: usize,
     /// Complete requests that may wait for a handler thread (default 256); beyond it 503 at once.
     pub queue_bound: usize,
@@ -58,7 +58,7 @@ impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             addr: (Ipv4Addr::LOCALHOST, 8080).into(),
-            handler_threads: 4,
+            handler_threads: 16,
             queue_bound: 256,
             max_connections: 512,
             idle_deadline: Duration::from_secs(60),

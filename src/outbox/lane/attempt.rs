@@ -119,7 +119,10 @@ impl Lane {
         if !at_once {
             self.looked_at = Instant::now();
         }
-        let called = call::call(self.handler.as_ref(), &self.board, event, self.looked_at);
+        let called = match &self.crew {
+            Some(crew) => self.run_on_its_thread(crew, event),
+            None => call::call(self.handler.as_ref(), (&self.board, 0), event, self.looked_at),
+        };
         self.looked_at = Instant::now();
         if let Turn::Alone(_) = turn {
             // Its name goes before others run. If that fails the outcome still counts; it is written later.
@@ -139,7 +142,7 @@ impl Lane {
         if self.past_deadline() {
             return Err(Interrupt::Deadline);
         }
-        let called = call::call_batch(self.handler.as_ref(), &self.board, batch, Instant::now());
+        let called = call::call_batch(self.handler.as_ref(), (&self.board, 0), batch, Instant::now());
         self.looked_at = Instant::now();
         drop(pass);
         Ok(called)

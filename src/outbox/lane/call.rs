@@ -27,14 +27,17 @@ pub(super) enum Called {
     },
 }
 
+/// A lane's board, and the place on it of the thread that calls.
+pub(super) type Seat<'b> = (&'b Board, usize);
+
 /// Hands one event to the handler.
-pub(super) fn call(handler: &dyn Handler, board: &Board, event: &Event, now: Instant) -> Called {
-    shown(board, now, 1, || handler.handle(event))
+pub(super) fn call(handler: &dyn Handler, seat: Seat<'_>, event: &Event, now: Instant) -> Called {
+    shown(seat, now, 1, || handler.handle(event))
 }
 
 /// Hands a batch to the handler.
-pub(super) fn call_batch(handler: &dyn Handler, board: &Board, events: &[Event], now: Instant) -> Called {
-    shown(board, now, events.len() as u64, || handler.handle_batch(events))
+pub(super) fn call_batch(handler: &dyn Handler, seat: Seat<'_>, events: &[Event], now: Instant) -> Called {
+    shown(seat, now, events.len() as u64, || handler.handle_batch(events))
 }
 
 /// Runs any of the handler's hooks without letting a panic out.
@@ -50,9 +53,10 @@ pub(super) fn hook(run: impl FnOnce() -> Result<(), DispatchError>) -> Called {
     }
 }
 
-fn shown(board: &Board, now: Instant, events: u64, run: impl FnOnce() -> Result<(), DispatchError>) -> Called {
-    board.call_begins(now);
+fn shown(seat: Seat<'_>, now: Instant, events: u64, run: impl FnOnce() -> Result<(), DispatchError>) -> Called {
+    let (board, place) = seat;
+    board.call_begins(place, now);
     let called = hook(run);
-    board.calls_end(events);
+    board.calls_end(place, events);
     called
 }

@@ -43,20 +43,7 @@ impl Lane {
         log: &[LogRow],
         finished: &mut HashSet<i64>,
     ) -> Result<bool, Interrupt> {
-        let (name, bytes, position) = (self.name.as_str(), self.options.batch_bytes, self.progress.position());
-        let (id, began) = (head.id, &head.began);
-        let waiting = self
-            .database
-            .read(|connection| -> rusqlite::Result<Option<Vec<Exception>>> {
-                let asked = (id, name, began.replays, began.payload());
-                if connection.prepare_cached(sql::ASKED_FOR_AGAIN)?.query_row(asked, |row| row.get(0))? {
-                    return Ok(None);
-                }
-                let parameters = (name, key, id, EXCEPTIONS_PER_PASS, reach(connection, position)?);
-                log::read_exceptions(connection, sql::READ_WAITING, parameters, bytes).map(Some)
-            })
-            .map_err(|error| Interrupt::Database(format!("reading failed: {error}")))?;
-        let Some(waiting) = waiting else { return Ok(true) };
+        let Some(waiting) = self.read_waiting(key, head)? else { return Ok(true) };
         for exception in &waiting {
             if self.progress.has_run(exception.id) {
                 if self.progress.is_blocked(key) {
@@ -76,7 +63,7 @@ impl Lane {
             }
         }
         // After a rewind there may be more of them further on.
-        if waiting.len() < EXCEPTIONS_PER_PASS as usize && position >= self.rows_until {
+        if waiting.len() < EXCEPTIONS_PER_PASS as usize && self.progress.position() >= self.rows_until {
             self.progress.heal(key);
         }
         Ok(true)
@@ -90,25 +77,44 @@ impl Lane {
         log: &[LogRow],
         finished: &mut HashSet<i64>,
     ) -> Result<Option<Verdict>, Interrupt> {
+        if let Some(verdict) = self.verdict_without_call(exception) {
+            return Ok(Some(verdict));
+        }
+        let Body::Event(event) = &exception.body else { return Ok(None) };
+        let Some(called) = self.attempt(event, exception.crashes > 0, due, log, finished)? else { return Ok(None) };
+        Ok(Some(self.verdict(called, exception.attempts)))
+    }
+
+    /// What is clear of an exception before anything is called.
+    pub(super) fn verdict_without_call(&self, exception: &Exception) -> Option<Verdict> {
         if exception.superseded {
             let reason = "a later event of its key is done; replay it with force if it must run".to_owned();
-            let attempts = exception.attempts;
-            return Ok(Some(Verdict::Final { attempts, what: "superseded", reason }));
+            return Some(Verdict::Final { attempts: exception.attempts, what: "superseded", reason });
         }
-        let called = match &exception.body {
-            Body::Event(event) => {
-                let alone = exception.crashes > 0;
-                match self.attempt(event, alone, due, log, finished)? {
-                    Some(called) => called,
-                    None => return Ok(None),
+        match &exception.body {
+            Body::Event(_) => None,
+            Body::Bad(undecodable) => {
+                Some(self.verdict(Called::Undecodable { reason: undecodable.reason.clone() }, exception.attempts))
+            }
+            Body::Missing | Body::Skip => Some(Verdict::Discarded { reason: "event_missing".to_owned() }),
+        }
+    }
+
+    /// What waits behind a row that went well, in order; `None` if an operator has meanwhile asked for that row to be run
+    /// once more.
+    pub(super) fn read_waiting(&self, key: &str, head: &Exception) -> Result<Option<Vec<Exception>>, Interrupt> {
+        let (name, bytes, position) = (self.name.as_str(), self.options.batch_bytes, self.progress.position());
+        let (id, began) = (head.id, &head.began);
+        self.database
+            .read(|connection| -> rusqlite::Result<Option<Vec<Exception>>> {
+                let asked = (id, name, began.replays, began.payload());
+                if connection.prepare_cached(sql::ASKED_FOR_AGAIN)?.query_row(asked, |row| row.get(0))? {
+                    return Ok(None);
                 }
-            }
-            Body::Bad(undecodable) => Called::Undecodable { reason: undecodable.reason.clone() },
-            Body::Missing | Body::Skip => {
-                return Ok(Some(Verdict::Discarded { reason: "event_missing".to_owned() }));
-            }
-        };
-        Ok(Some(self.verdict(called, exception.attempts)))
+                let parameters = (name, key, id, EXCEPTIONS_PER_PASS, reach(connection, position)?);
+                log::read_exceptions(connection, sql::READ_WAITING, parameters, bytes).map(Some)
+            })
+            .map_err(|error| Interrupt::Database(format!("reading failed: {error}")))
     }
 
     pub(super) fn conclude_exception(&mut self, exception: &Exception, verdict: Verdict) {

@@ -5,20 +5,24 @@
 
 mod attempt;
 mod call;
+mod crew;
 mod exceptions;
 mod orphans;
 mod pass;
 mod progress;
 mod report;
 mod rows;
+mod spread;
 mod status;
 mod take;
 mod tenure;
 #[cfg(test)]
 mod tests;
+mod wide;
 mod writing;
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -26,8 +30,10 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, never, select};
 
 use self::call::Called;
+use self::crew::Crew;
 use self::progress::Progress;
 use self::report::Reporter;
+use self::spread::Spread;
 pub(super) use self::status::Board;
 pub use self::status::{LaneState, LaneStatus};
 use super::flush::Pause;
@@ -37,10 +43,13 @@ use super::owner::{OwnerLock, OwnerWatch};
 use super::policy::millis;
 use super::relay::RelayOptions;
 use super::{Handler, OnDeadLetter, StartAt};
+use crate::lifecycle::panic_text;
 use crate::storage::Database;
 
 /// While a flush is under way an idle lane looks again this soon.
 const FLIGHT_LOOK: Duration = Duration::from_millis(2);
+/// A lane whose thread panics is started again so often.
+const MAX_RESTARTS: u32 = 5;
 /// No wait is shorter, whatever the options say.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
@@ -130,6 +139,11 @@ pub(super) struct Lane {
     named: bool,
     /// The lane's row may name us.
     owned: bool,
+    /// How many threads call the handler; with one it is the lane's own.
+    threads: usize,
+    crew: Option<Crew>,
+    /// What the crew has under way.
+    spread: Spread,
     /// The lane's row has been there.
     seen: bool,
     /// The last row that was there when the lane was taken; beyond the cursor after a rewind.
@@ -141,7 +155,9 @@ pub(super) struct Lane {
 impl Lane {
     pub(super) fn new(parts: LaneParts) -> Self {
         let LaneParts { database, name, handler, options, lock, path, board, stop, commits, notices } = parts;
+        board.set_poll(options.poll);
         Self {
+            threads: board.threads(),
             on_dead_letter: handler.on_dead_letter(),
             start_at: handler.start_at(),
             batch_limit: handler.batch_limit().clamp(1, options.batch_events),
@@ -172,11 +188,26 @@ impl Lane {
             seen: false,
             rows_until: 0,
             orphans_after: None,
+            crew: None,
+            spread: Spread::default(),
         }
     }
 
-    /// The thread's whole life.
-    pub(super) fn run(mut self) {
+    /// The thread's whole life. A panic in it lets the lane go, so that another relay may take it; one without a manager
+    /// starts the lane again itself, a few times.
+    pub(super) fn run(mut self, managed: bool) {
+        let mut restarts = 0;
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.live())) {
+            self.let_go_after_panic(&panic_text(panic.as_ref()));
+            if managed || restarts >= MAX_RESTARTS || self.stop_asked() {
+                resume_unwind(panic);
+            }
+            restarts += 1;
+            let _ = self.stop.asked.recv_timeout(self.options.poll.max(SHORTEST_WAIT));
+        }
+    }
+
+    fn live(&mut self) {
         while !self.stop_asked() {
             match self.acquire() {
                 Ok(true) => self.serve(),
@@ -201,9 +232,9 @@ impl Lane {
             match self.pass() {
                 Ok(true) if self.past_deadline() => break,
                 Ok(true) => {}
-                Ok(false) if self.stop_asked() => break,
+                Ok(false) if self.stop_asked() && self.spread.is_empty() => break,
                 Ok(false) => {
-                    if self.progress.is_clean() && self.outage.is_none() {
+                    if self.progress.is_clean() && self.outage.is_none() && self.spread.is_empty() {
                         self.board.idle(self.progress.durable());
                     }
                     self.wait();
@@ -247,15 +278,20 @@ impl Lane {
         if let Err(error) = self.lock.keep() {
             log::warn!("lane handler={} owner_file=missing error={error}", self.name);
         }
+        let nobody = never();
+        let answers = self.crew.as_ref().map_or(&nobody, Crew::answers);
         if self.stop_asked() {
             // The stop channel is closed and would not block.
-            std::thread::sleep(timeout.clamp(SHORTEST_WAIT, Duration::from_millis(20)));
+            if let Ok(answer) = answers.recv_timeout(timeout.clamp(SHORTEST_WAIT, Duration::from_millis(20))) {
+                self.spread.inbox = Some(answer);
+            }
             return;
         }
         select! {
             recv(self.stop.asked) -> _ => {}
             recv(self.commits) -> wake => if wake.is_err() { self.commits = never() },
             recv(self.notices) -> notice => if notice.is_err() { self.notices = never() },
+            recv(answers) -> answer => self.spread.inbox = answer.ok(),
             default(timeout) => {}
         }
     }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use rusqlite::OptionalExtension;
 
+use super::attempt::PROBE_DEPTH;
 use super::call::{self, Called};
 use super::take::{self, LaneRow};
 use super::{Interrupt, Lane, LaneState, orphans};
@@ -16,33 +17,27 @@ use crate::outbox::standing::Questions;
 
 /// Most exceptions run in one pass, and most waiting rows run behind one head.
 pub(super) const EXCEPTIONS_PER_PASS: i64 = 1_024;
+/// Most of them where several threads wait for one event after the other.
+const SINGLY_DUE: usize = 64;
 /// How far back a lane looks for the last event it has behind it.
 const LOOK_BACK: i64 = 10_000;
 
 /// What one snapshot shows.
-struct Seen {
+pub(super) struct Seen {
     lane: Option<LaneRow>,
-    due: Vec<Exception>,
-    log: Vec<LogRow>,
+    pub(super) due: Vec<Exception>,
+    pub(super) log: Vec<LogRow>,
 }
 
 impl Lane {
     /// `true` when there was something to do, so that the next pass should follow at once.
     pub(super) fn pass(&mut self) -> Result<bool, Interrupt> {
         self.land(false)?;
+        let collected = self.take_in_crew()?;
         let paused = self.is_paused();
         let position = self.progress.position();
         self.ahead.retain(|id, _| *id > position);
-        if std::mem::take(&mut self.settle_first) || self.may_precede_a_row() {
-            self.settle(None)?;
-        }
-        if self.progress.rows_ahead() >= self.options.run_ahead {
-            // The flush under way makes room; what came after it is written while the lane goes on.
-            self.land(true)?;
-            if self.progress.rows_ahead() >= self.options.run_ahead {
-                self.settle(None)?;
-            }
-        }
+        self.make_room()?;
         self.progress.before_read();
         let mut seen = self.read(!paused)?;
         self.looked_at = Instant::now();
@@ -66,9 +61,19 @@ impl Lane {
             return Ok(false);
         }
         let adopted = self.adopt_orphans()?;
-        let worked = adopted || !seen.due.is_empty() || !seen.log.is_empty();
         self.put_off_replays(&mut seen.due);
         self.end_single_step_if_through(&seen);
+        let worked = self.run_seen(seen)?;
+        self.flush_if_due(Instant::now())?;
+        Ok(collected || adopted || worked)
+    }
+
+    /// `true` when there was something to run.
+    fn run_seen(&mut self, seen: Seen) -> Result<bool, Interrupt> {
+        if self.may_spread() {
+            return self.run_wide(seen);
+        }
+        let worked = !seen.due.is_empty() || !seen.log.is_empty();
         if self.run_exceptions(seen.due, &seen.log)? {
             self.run_log(seen.log)?;
         }
@@ -76,8 +81,38 @@ impl Lane {
             // What has finished must not be blamed for what happens next.
             self.settle(None)?;
         }
-        self.flush_if_due(Instant::now())?;
+        self.spread.singly_next = false;
         Ok(worked)
+    }
+
+    /// Takes in what the lane's threads have done meanwhile, and ends what they do if the next events must run singly.
+    fn take_in_crew(&mut self) -> Result<bool, Interrupt> {
+        if self.crew.is_none() {
+            return Ok(false);
+        }
+        if self.past_deadline() {
+            return Err(Interrupt::Deadline);
+        }
+        let collected = self.may_spread() && self.collect()?;
+        if !self.may_spread() {
+            self.narrow()?;
+        }
+        Ok(collected)
+    }
+
+    /// Waits for the writer when as much as may run ahead of the durable cursor is unwritten.
+    fn make_room(&mut self) -> Result<(), Interrupt> {
+        if std::mem::take(&mut self.settle_first) || self.may_precede_a_row() {
+            self.settle(None)?;
+        }
+        if self.progress.rows_ahead() >= self.options.run_ahead {
+            // The flush under way makes room; what came after it is written while the lane goes on.
+            self.land(true)?;
+            if self.progress.rows_ahead() >= self.options.run_ahead {
+                self.settle(None)?;
+            }
+        }
+        Ok(())
     }
 
     /// What was replayed while a later event of its key ran waits for that outcome to be written, which supersedes it.
@@ -97,8 +132,13 @@ impl Lane {
     }
 
     fn batch_limits(&self) -> BatchLimits {
-        let room = self.options.run_ahead.saturating_sub(self.progress.rows_ahead());
-        BatchLimits { rows: self.options.batch_events.min(room), bytes: self.options.batch_bytes }
+        let ahead = self.progress.rows_ahead().saturating_add(self.spread.window_len());
+        let mut rows = self.options.batch_events.min(self.options.run_ahead.saturating_sub(ahead));
+        if self.spread.singly_next {
+            // As much as a probe needs; several threads go on with what is left.
+            rows = rows.min(PROBE_DEPTH);
+        }
+        BatchLimits { rows, bytes: self.options.batch_bytes }
     }
 
     /// Looks, a page at a time after the lane was taken, for waiting rows that nothing is going to wake: nothing open of
@@ -130,8 +170,9 @@ impl Lane {
         let far = now.saturating_add(millis(self.options.policy.longest_wait()));
         let limits = self.batch_limits();
         let (name, progress, matcher) = (self.name.as_str(), &self.progress, &mut self.matcher);
-        let position = progress.position();
         let single_step_to = self.single_step_to.unwrap_or(0);
+        let position = self.spread.end().unwrap_or(progress.position());
+        let most_due = if self.spread.singly_next { SINGLY_DUE } else { usize::MAX };
         self.database
             .read(|connection| -> rusqlite::Result<Seen> {
                 let lane = take::read_lane(connection, name)?;
@@ -139,12 +180,13 @@ impl Lane {
                 if with_events {
                     let ask = Questions::worth_asking(connection, name, position)?;
                     if ask.open {
-                        let reach = reach(connection, position)?;
+                        let reach = reach(connection, progress.position())?;
                         // A suspect goes first, and the dead owner may have been ahead of its cursor.
                         let reaches = (reach, reach.max(single_step_to));
                         due = read_due(connection, name, (now, far), reaches, limits.bytes)?;
                         // Those whose outcome is on its way to the disk look due still.
                         due.retain(|exception| !progress.has_run(exception.id));
+                        due.truncate(most_due);
                     }
                     log = log::read_log(connection, matcher, position, limits, (name, ask))?;
                 }

@@ -6,7 +6,6 @@ use std::time::Instant;
 use super::call::Called;
 use super::{Ahead, Interrupt, Lane};
 use crate::outbox::Event;
-use crate::outbox::dispatch::OnDeadLetter;
 use crate::outbox::flush::{Change, Verdict};
 use crate::outbox::log::{Body, LogRow};
 use crate::outbox::policy::millis;
@@ -57,8 +56,8 @@ impl Lane {
                     self.settle_first = true;
                     return Ok(());
                 }
-                Plan::Wait => self.conclude_blocked(row, now),
-                Plan::Known(called) => self.conclude(row, row.key(), called, now),
+                Plan::Wait => self.conclude_blocked(row.id, row.key(), now),
+                Plan::Known(called) => drop(self.conclude((row.id, row.dead_below), row.key(), called, now)),
                 Plan::Batch => {
                     match self.run_batch(rows, index)? {
                         Batched::Done(end) => index = end,
@@ -72,7 +71,7 @@ impl Lane {
                     let Some(called) = self.attempt(event, false, &[], rest, &mut HashSet::new())? else {
                         return Ok(());
                     };
-                    self.conclude(row, row.key(), called, self.looked_at);
+                    let _ = self.conclude((row.id, row.dead_below), row.key(), called, self.looked_at);
                 }
             }
             index += 1;
@@ -92,25 +91,25 @@ impl Lane {
             Body::Event(_) => match self.known_ahead(row.id) {
                 Some(called) => Plan::Known(called),
                 None if singly || self.batch_limit == 1 || self.single_step_to.is_some() => Plan::Call,
-                // An outage is probed with single events.
-                None if self.outage.is_some() => Plan::Call,
+                // An outage is probed with single events, and several threads have batches of their own.
+                None if self.outage.is_some() || self.crew.is_some() => Plan::Call,
                 None => Plan::Batch,
             },
         }
     }
 
     /// Nearly always there is none, and then no id need be hashed.
-    fn known_ahead(&mut self, id: i64) -> Option<Called> {
+    pub(super) fn known_ahead(&mut self, id: i64) -> Option<Called> {
         if self.ahead.is_empty() { None } else { self.ahead.remove(&id).map(|ahead| ahead.called) }
     }
 
     /// With events coming all the time, such a key would never get back to being delivered without a row per event.
-    fn looks_blocked_only(&self, row: &LogRow) -> bool {
+    pub(super) fn looks_blocked_only(&self, row: &LogRow) -> bool {
         let healed = |key| self.progress.has_healed(key) && !self.progress.is_blocked(key);
         row.blocked && row.key().is_some_and(healed)
     }
 
-    fn is_blocked(&self, row: &LogRow) -> bool {
+    pub(super) fn is_blocked(&self, row: &LogRow) -> bool {
         row.blocked || row.key().is_some_and(|key| self.progress.is_blocked(key))
     }
 
@@ -145,7 +144,9 @@ impl Lane {
             let now = self.looked_at;
             for (index, row) in rows[start..end].iter().enumerate() {
                 match done.next_if(|(place, _)| *place == start + index) {
-                    Some((_, event)) => self.conclude(row, event.key.as_deref(), Called::Done, now),
+                    Some((_, event)) => {
+                        let _ = self.conclude((row.id, row.dead_below), event.key.as_deref(), Called::Done, now);
+                    }
                     None => self.progress.advance(row.id, now),
                 }
             }
@@ -172,36 +173,43 @@ impl Lane {
         }
     }
 
-    fn conclude_blocked(&mut self, row: &LogRow, now: Instant) {
-        let change = Change::New { id: row.id, key: row.key().map(str::to_owned), verdict: Verdict::Blocked };
+    pub(super) fn conclude_blocked(&mut self, id: i64, key: Option<&str>, now: Instant) {
+        let change = Change::New { id, key: key.map(str::to_owned), verdict: Verdict::Blocked };
         self.progress.record(change, now);
-        if let Some(key) = row.key() {
+        if let Some(key) = key {
             self.progress.block(key);
         }
-        self.progress.advance(row.id, now);
+        self.progress.advance(id, now);
     }
 
-    fn conclude(&mut self, row: &LogRow, key: Option<&str>, called: Called, now: Instant) {
+    /// The log row with this id, above a dead letter of its key or not, has its outcome.
+    pub(super) fn conclude(
+        &mut self,
+        (id, dead_below): (i64, bool),
+        key: Option<&str>,
+        called: Called,
+        now: Instant,
+    ) -> Verdict {
         let verdict = self.verdict(called, 0);
         if let Verdict::Done = verdict {
             if let Some(key) = key
-                && (row.dead_below || self.progress.has_dead(key))
+                && (dead_below || self.progress.has_dead(key))
             {
-                self.progress.record(Change::Passed { id: row.id, key: key.to_owned() }, now);
+                self.progress.record(Change::Passed { id, key: key.to_owned() }, now);
             }
         } else {
             if let Some(key) = key {
-                let passed_over =
-                    matches!(verdict, Verdict::Final { .. }) && self.on_dead_letter == OnDeadLetter::Continue;
-                if passed_over {
+                if self.passes_over(&verdict) {
                     self.progress.mark_dead(key);
                 } else {
                     self.progress.block(key);
                 }
             }
-            self.progress.record(Change::New { id: row.id, key: key.map(str::to_owned), verdict }, now);
+            let change = Change::New { id, key: key.map(str::to_owned), verdict: verdict.clone() };
+            self.progress.record(change, now);
         }
-        self.progress.advance(row.id, now);
+        self.progress.advance(id, now);
+        verdict
     }
 
     /// What a call's end means, by the policy. `attempts` were spent before it.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::report;
@@ -38,6 +38,12 @@ pub enum LaneState {
         /// What the database said.
         reason: String,
     },
+    /// Its thread panicked. The lane is let go, for another relay to take; without a manager it is started again a few
+    /// times.
+    Failed {
+        /// What the panic said.
+        reason: String,
+    },
     /// Its thread has ended.
     Stopped,
 }
@@ -54,6 +60,7 @@ impl fmt::Display for LaneState {
             }
             Self::Held => f.write_str("held"),
             Self::Waiting { reason } => write!(f, "waiting reason={:?}", report::shorten(reason)),
+            Self::Failed { reason } => write!(f, "failed reason={:?}", report::shorten(reason)),
             Self::Stopped => f.write_str("stopped"),
         }
     }
@@ -73,7 +80,11 @@ pub struct LaneStatus {
     pub calls: u64,
     /// Time since the last pass over the database that succeeded; `None` before the first.
     pub last_pass: Option<Duration>,
-    /// How long the running call has been running, if one is.
+    /// Time since a call began, or since the last pass; what was later. `None` before the first pass.
+    pub last_sign: Option<Duration>,
+    /// Longest time between two looks at the database.
+    pub poll: Duration,
+    /// How long the running call has been running, if one is; with several threads, the longest.
     pub running_for: Option<Duration>,
     /// The handler's time limit for one call.
     pub time_limit: Duration,
@@ -92,11 +103,19 @@ pub struct LaneStatus {
 impl LaneState {
     /// It does not deliver though it should.
     fn is_trouble(&self) -> bool {
-        matches!(self, Self::Paused { .. } | Self::Waiting { .. })
+        matches!(self, Self::Paused { .. } | Self::Waiting { .. } | Self::Failed { .. })
     }
 }
 
 impl LaneStatus {
+    /// Whether the lane should look at the database and has not for three poll intervals: no pass has succeeded, and no
+    /// call runs that would explain it.
+    pub fn is_stalled(&self) -> bool {
+        let idle_by_right = matches!(self.state, LaneState::Standby { .. } | LaneState::Held | LaneState::Stopped);
+        let silent = self.last_sign.is_some_and(|since| since > self.poll.saturating_mul(3));
+        silent && self.running_for.is_none() && !idle_by_right
+    }
+
     /// Whether the running call is past the handler's time limit.
     pub fn is_overdue(&self) -> bool {
         self.running_for.is_some_and(|time| time > self.time_limit)
@@ -109,8 +128,11 @@ pub(in crate::outbox) struct Board {
     handler: String,
     time_limit: Duration,
     started: Instant,
-    /// Microseconds since `started`; 0 means no call runs.
-    call_since: AtomicU64,
+    /// For each thread of the lane, microseconds since `started`; 0 means no call runs.
+    call_since: Box<[AtomicU64]>,
+    /// Microseconds since `started` when the last call began.
+    last_call: AtomicU64,
+    poll: OnceLock<Duration>,
     calls: AtomicU64,
     retries: AtomicU64,
     given_up: AtomicU64,
@@ -133,13 +155,15 @@ struct Shown {
 }
 
 impl Board {
-    pub(in crate::outbox) fn new(handler: &str, time_limit: Duration) -> Self {
+    pub(in crate::outbox) fn new(handler: &str, time_limit: Duration, threads: usize) -> Self {
         let shown = Shown { state: LaneState::Starting, last_pass: None, idle_at: None, skipped: HashMap::new() };
         Self {
             handler: handler.to_owned(),
             time_limit,
             started: Instant::now(),
-            call_since: AtomicU64::new(0),
+            call_since: (0..threads.max(1)).map(|_| AtomicU64::new(0)).collect(),
+            last_call: AtomicU64::new(0),
+            poll: OnceLock::new(),
             calls: AtomicU64::new(0),
             retries: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
@@ -154,8 +178,11 @@ impl Board {
 
     pub(in crate::outbox) fn status(&self) -> LaneStatus {
         let shown = self.shown();
-        let since = self.call_since.load(Ordering::Relaxed);
+        let begun = self.call_since.iter().map(|since| since.load(Ordering::Relaxed)).filter(|since| *since > 0);
+        let oldest = begun.min();
         let elapsed = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let last_pass = shown.last_pass.map(|at| at.elapsed());
+        let last_call = self.last_call.load(Ordering::Relaxed);
         LaneStatus {
             handler: self.handler.clone(),
             state: shown.state.clone(),
@@ -165,8 +192,10 @@ impl Board {
             given_up: self.given_up.load(Ordering::Relaxed),
             pauses: self.pauses.load(Ordering::Relaxed),
             recent_calls: self.recent_calls.read(Instant::now()),
-            last_pass: shown.last_pass.map(|at| at.elapsed()),
-            running_for: (since > 0).then(|| Duration::from_micros(elapsed.saturating_sub(since))),
+            last_pass,
+            last_sign: last_pass.map(|pass| pass.min(Duration::from_micros(elapsed.saturating_sub(last_call)))),
+            poll: self.poll.get().copied().unwrap_or_default(),
+            running_for: oldest.map(|since| Duration::from_micros(elapsed.saturating_sub(since))),
             time_limit: self.time_limit,
             skipped: shown.skipped.clone(),
         }
@@ -177,8 +206,10 @@ impl Board {
     pub(in crate::outbox) fn wait_drained(&self, target: i64, until: Instant) -> bool {
         let mut shown = self.shown();
         loop {
-            let out_of_service =
-                matches!(shown.state, LaneState::Standby { .. } | LaneState::Held | LaneState::Stopped);
+            let out_of_service = matches!(
+                shown.state,
+                LaneState::Standby { .. } | LaneState::Held | LaneState::Failed { .. } | LaneState::Stopped
+            );
             if out_of_service || shown.idle_at.is_some_and(|cursor| cursor >= target) {
                 return true;
             }
@@ -190,19 +221,30 @@ impl Board {
         }
     }
 
+    pub(super) fn set_poll(&self, poll: Duration) {
+        let _ = self.poll.set(poll);
+    }
+
     /// The handler's time limit, as it named it once at the start.
     pub(super) fn time_limit(&self) -> Duration {
         self.time_limit
     }
 
-    pub(super) fn call_begins(&self, at: Instant) {
+    pub(super) fn call_begins(&self, place: usize, at: Instant) {
         let micros = at.saturating_duration_since(self.started).as_micros();
-        self.call_since.store(u64::try_from(micros).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
+        let micros = u64::try_from(micros).unwrap_or(u64::MAX).max(1);
+        self.call_since[place].store(micros, Ordering::Relaxed);
+        self.last_call.store(micros, Ordering::Relaxed);
     }
 
-    pub(super) fn calls_end(&self, calls: u64) {
-        self.call_since.store(0, Ordering::Relaxed);
+    pub(super) fn calls_end(&self, place: usize, calls: u64) {
+        self.call_since[place].store(0, Ordering::Relaxed);
         self.calls.fetch_add(calls, Ordering::Relaxed);
+    }
+
+    /// How many threads the lane has.
+    pub(super) fn threads(&self) -> usize {
+        self.call_since.len()
     }
 
     /// Counts what a flush has written, and the calls since the flush before: here, since a call may take no longer than
@@ -270,5 +312,34 @@ impl Board {
 
     fn shown(&self) -> MutexGuard<'_, Shown> {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_without_a_pass_for_three_intervals_is_stalled_unless_it_rests_by_right_or_a_call_runs() {
+        let board = Board::new("h", Duration::from_secs(30), 1);
+        board.set_poll(Duration::from_millis(200));
+        let mut status = board.status();
+        assert!(!status.is_stalled(), "it has not begun");
+        status.last_sign = Some(Duration::from_millis(600));
+        status.state = LaneState::Running;
+        assert!(!status.is_stalled());
+        status.last_sign = Some(Duration::from_millis(601));
+        assert!(status.is_stalled());
+        status.state = LaneState::Waiting { reason: "disk I/O error".into() };
+        assert!(status.is_stalled());
+        status.running_for = Some(Duration::from_secs(9));
+        assert!(!status.is_stalled() && !status.is_overdue(), "a call that is not late explains it");
+        status.running_for = Some(Duration::from_secs(31));
+        assert!(status.is_overdue());
+        status.running_for = None;
+        for rests in [LaneState::Held, LaneState::Stopped, LaneState::Standby { owner: "another".into() }] {
+            status.state = rests;
+            assert!(!status.is_stalled());
+        }
     }
 }

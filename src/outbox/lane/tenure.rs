@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::progress::Progress;
+use super::spread::Spread;
 use super::take::{self, Claim, Taken};
 use super::{Interrupt, Lane, LaneState};
 use crate::outbox::owner::Liveness;
@@ -59,6 +60,7 @@ impl Lane {
                 dead = Some(owner.clone());
             }
         }
+        self.man()?;
         self.claim(dead)
     }
 
@@ -114,13 +116,35 @@ impl Lane {
     }
 
     pub(super) fn forget(&mut self) {
+        // It is lost already.
+        let _ = self.narrow();
         log::warn!("lane handler={} ownership=lost loading=anew", self.name);
         self.progress = Progress::default();
         self.ahead.clear();
     }
 
+    /// The lane's thread panicked: nothing that it has in memory counts. Calls that still run on other threads are waited
+    /// for, as ever, before the lane is let go.
+    pub(super) fn let_go_after_panic(&mut self, text: &str) {
+        self.crew = None;
+        self.spread = Spread::default();
+        self.progress = Progress::default();
+        self.ahead.clear();
+        let reason = format!("the lane's thread panicked: {text}");
+        log::error!("lane handler={} state=failed reason={reason:?}", self.name);
+        if self.owned
+            && let Err(error) = self.release()
+        {
+            log::error!("lane handler={} release=failed reason={error:?}", self.name);
+        }
+        self.board.show(LaneState::Failed { reason });
+    }
+
     /// Writes what is known and lets the lane go, so that a successor starts at once.
     pub(super) fn give_up(&mut self) {
+        if self.narrow().is_err() {
+            return self.forget();
+        }
         self.record_ahead();
         loop {
             let written = self.land(true).and_then(|()| self.depart(None, true)).and_then(|()| self.land(true));

@@ -67,6 +67,9 @@ struct Model {
     script: HashMap<i64, VecDeque<Outcome>>,
     outage: bool,
     breaches: Vec<String>,
+    /// Keys of calls under way, and the thread that had a key's events in this life of the process.
+    running: BTreeSet<String>,
+    threads: HashMap<String, std::thread::ThreadId>,
 }
 
 struct Modelled {
@@ -74,10 +77,12 @@ struct Modelled {
     model: Arc<Mutex<Model>>,
     on_dead_letter: OnDeadLetter,
     batch: usize,
+    threads: usize,
 }
 
 impl Handler for Modelled {
     fn handle(&self, event: &Event) -> Result<(), DispatchError> {
+        let _alone = self.enter(event.key.as_deref());
         let mut model = self.model.lock().unwrap();
         if model.outage {
             return Err(DispatchError::unavailable("all is down"));
@@ -135,12 +140,44 @@ impl Handler for Modelled {
         self.batch
     }
 
+    fn concurrency(&self) -> usize {
+        self.threads
+    }
+
     fn on_dead_letter(&self) -> OnDeadLetter {
         self.on_dead_letter
     }
 }
 
+/// A call under way; ends with it, also when the handler panics.
+struct Running<'m>(&'m Modelled, Option<String>);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let mut model = self.0.model.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(key) = &self.1 {
+            model.running.remove(key);
+        }
+    }
+}
+
 impl Modelled {
+    /// G4, G5: of one key one event runs at a time, always on the same thread.
+    fn enter(&self, key: Option<&str>) -> Running<'_> {
+        let Some(key) = key else { return Running(self, None) };
+        let mut model = self.model.lock().unwrap();
+        if !model.running.insert(key.to_owned()) {
+            model.breaches.push(format!("two events of {key} run at once"));
+        }
+        let thread = std::thread::current().id();
+        if self.threads > 1 && *model.threads.entry(key.to_owned()).or_insert(thread) != thread {
+            model.breaches.push(format!("{key} runs on two threads"));
+        }
+        drop(model);
+        std::thread::yield_now();
+        Running(self, Some(key.to_owned()))
+    }
+
     /// What is closed or parked does not run, and nothing runs twice without a reason.
     fn check_call(&self, model: &mut Model, id: i64) {
         if model.finished.contains(&id) {
@@ -173,6 +210,17 @@ impl Modelled {
     }
 }
 
+/// One pass, and with several threads all that comes of it: the next step of the world comes after it.
+fn pass_to_the_end(lane: &mut Lane) -> Result<bool, Interrupt> {
+    let mut worked = lane.pass()?;
+    while lane.spread.is_running() {
+        lane.spread.inbox = lane.crew.as_ref().unwrap().wait_answer(Duration::from_secs(60));
+        assert!(lane.spread.inbox.is_some(), "a call does not end");
+        worked |= lane.collect()?;
+    }
+    Ok(worked)
+}
+
 fn state_of(database: &Database, id: i64) -> Option<String> {
     database
         .read(|connection| {
@@ -191,6 +239,7 @@ struct Sizes {
     flush_at_once: bool,
     handler_batch: usize,
     park: bool,
+    threads: usize,
 }
 
 struct World {
@@ -231,12 +280,14 @@ impl World {
             model: self.model.clone(),
             on_dead_letter: if sizes.park { OnDeadLetter::ParkKey } else { OnDeadLetter::Continue },
             batch: sizes.handler_batch,
+            threads: sizes.threads,
         });
+        self.model.lock().unwrap().threads.clear();
         let (_, asked) = bounded(0);
         Lane::new(LaneParts {
             database: self.database.clone(),
             name: "h".into(),
-            board: Arc::new(Board::new("h", handler.time_limit())),
+            board: Arc::new(Board::new("h", handler.time_limit(), sizes.threads)),
             handler,
             options,
             lock: Arc::new(OwnerLock::create(&path).unwrap()),
@@ -310,7 +361,7 @@ impl World {
             self.serving = lane.acquire().unwrap();
             return self.serving;
         }
-        match catch_unwind(AssertUnwindSafe(|| lane.pass())) {
+        match catch_unwind(AssertUnwindSafe(|| pass_to_the_end(lane))) {
             Ok(Ok(worked)) => worked,
             Ok(Err(Interrupt::Held)) => {
                 lane.give_up();
@@ -413,7 +464,8 @@ impl World {
         let rows = self.rows("SELECT outbox_id, state, event_key FROM deliveries", |row| {
             (row.get::<_, i64>(0).unwrap(), row.get::<_, String>(1).unwrap(), row.get::<_, Option<String>>(2).unwrap())
         });
-        panic!("not settled: {rows:?} {:?}", self.model.lock().unwrap());
+        let spread = self.lane.as_ref().map(|lane| format!("{:?} {:?}", lane.spread, lane.progress));
+        panic!("not settled: {rows:?} {:?} {spread:?}", self.model.lock().unwrap());
     }
 
     fn is_settled(&self) -> bool {
@@ -469,20 +521,22 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 fn sizes() -> impl Strategy<Value = Sizes> {
     let small_or_large = |large: usize| prop_oneof![Just(1), Just(3), Just(large)];
-    (small_or_large(512), small_or_large(2_048), any::<bool>(), small_or_large(100), any::<bool>()).prop_map(
-        |(batch_events, run_ahead, flush_at_once, handler_batch, park)| Sizes {
+    let threads = prop_oneof![Just(1), Just(1), Just(2), Just(3)];
+    (small_or_large(512), small_or_large(2_048), any::<bool>(), small_or_large(100), any::<bool>(), threads).prop_map(
+        |(batch_events, run_ahead, flush_at_once, handler_batch, park, threads)| Sizes {
             batch_events,
             run_ahead,
             flush_at_once,
             handler_batch,
             park,
+            threads,
         },
     )
 }
 
 #[test]
 fn a_stuck_writer_makes_no_busy_loop_and_no_unbounded_memory() {
-    let sizes = Sizes { batch_events: 1, run_ahead: 3, flush_at_once: true, handler_batch: 1, park: false };
+    let sizes = Sizes { batch_events: 1, run_ahead: 3, flush_at_once: true, handler_batch: 1, park: false, threads: 1 };
     let mut world = World::new(sizes);
     world.take(&Step::Commit(1, 5));
     world.take(&Step::Pass);
@@ -523,7 +577,8 @@ fn config() -> ProptestConfig {
 
 #[test]
 fn g8_an_event_that_had_finished_is_not_blamed_for_a_death_after_it() {
-    let sizes = Sizes { batch_events: 512, run_ahead: 2_048, flush_at_once: false, handler_batch: 1, park: false };
+    let sizes =
+        Sizes { batch_events: 512, run_ahead: 2_048, flush_at_once: false, handler_batch: 1, park: false, threads: 1 };
     let mut world = World::new(sizes);
     let dies = || Step::Script(0, vec![Outcome::Die; 2]);
     // It runs well while the lane single-steps; then the process dies, idle. The script would kill twice more.

@@ -53,6 +53,8 @@ struct Run {
     process: usize,
     /// Set back together with the clock, as the ledger does.
     started_at: i64,
+    /// Somebody else was granted the event since.
+    expired: bool,
 }
 
 struct Model {
@@ -129,9 +131,11 @@ impl Model {
     /// The heart of it: who may run, may run.
     fn granted(&mut self, event: usize, process: usize, token: String) {
         assert!(!self.done.contains_key(&event), "{event} runs again after it was done");
-        for run in self.runs.iter().filter(|run| run.event == event) {
+        for run in self.runs.iter_mut().filter(|run| run.event == event && !run.expired) {
             let age = self.now - run.started_at;
             assert!(age >= millis(self.options.lease), "{event} runs twice, the other one for {age} ms");
+            // Its lease has ended for good, also should the clock be set back behind that end.
+            run.expired = true;
         }
         if let Some((key, position)) = Self::subject(event).order {
             let text = "SELECT count(*) FROM processed_events WHERE event_key = ?1 AND position < ?2 \
@@ -145,7 +149,7 @@ impl Model {
         let beside = self.runs.iter().any(|run| run.process == process);
         assert!(crashes == 0 || !beside, "a suspect runs beside others");
         *self.calls.entry(event).or_default() += 1;
-        self.runs.push(Run { event, token, process, started_at: self.now });
+        self.runs.push(Run { event, token, process, started_at: self.now, expired: false });
     }
 
     fn answered(&mut self, event: usize, outcome: &LedgerOutcome) {

@@ -441,6 +441,56 @@ fn the_crates_own_work_neither_counts_nor_is_turned_away_and_wakes_only_if_it_sa
 }
 
 #[test]
+fn what_a_caller_gave_up_is_left_out_of_its_group_and_its_neighbours_are_written() {
+    let bench = Bench::new();
+    let (release, held) = bench.hold();
+    let before = bench.submit(None, |tx| insert(tx, "before"));
+    let options = TaskOptions { deadline: Some(Instant::now()), ..TaskOptions::default() };
+    let given_up: Failed = bench.writer().transact_with(options, |tx| insert(tx, "given up")).expect_err("too late");
+    assert!(matches!(given_up, TransactError::DeadlineExceeded), "{given_up:?}");
+    let after = bench.submit(None, |tx| insert(tx, "after"));
+    drop(release);
+    held.wait().expect("an answer");
+    for task in [before, after] {
+        task.wait().expect("written");
+    }
+    assert_eq!(bench.texts(), ["before", "after"]);
+    bench.close();
+}
+
+#[test]
+fn a_stop_during_a_group_that_is_run_again_still_undoes_the_failing_task_alone() {
+    let bench = Bench::new();
+    let (release, held) = bench.hold();
+    let first = bench.submit(None, |tx| insert(tx, "first"));
+    let failing = bench.submit(None, |tx| {
+        insert(tx, "failing")?;
+        Err::<i64, _>(rusqlite::Error::QueryReturnedNoRows)
+    });
+    let second = bench.submit(None, |tx| insert(tx, "second"));
+    std::thread::scope(|scope| {
+        scope.spawn(|| bench.writer().stop(Instant::now() + LIMIT).expect("a clean stop"));
+        let until = Instant::now() + LIMIT;
+        loop {
+            let options = TaskOptions { deadline: Some(Instant::now()), ..TaskOptions::default() };
+            match bench.writer().transact_with(options, |tx| insert(tx, "late")) {
+                Err(TransactError::Stopped) => break,
+                _ => assert!(Instant::now() < until, "the stop is not seen"),
+            }
+            std::thread::yield_now();
+        }
+        drop(release);
+    });
+    held.wait().expect("an answer");
+    first.wait().expect("written");
+    second.wait().expect("written");
+    let failed = failing.wait();
+    assert!(matches!(failed, Err(TransactError::Task(_))), "{failed:?}");
+    assert_eq!(bench.texts(), ["first", "second"]);
+    bench.close();
+}
+
+#[test]
 fn what_callers_gave_up_does_not_use_up_the_reserve() {
     let options = Options { max_jobs: 1, ..Options::default() };
     let bench = Bench::with(options);

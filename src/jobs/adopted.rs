@@ -1,0 +1,31 @@
+//! Rows of another program's database that were taken over, so that each comes once.
+
+use rusqlite::{Connection, Transaction};
+
+use super::mode::{self, Mode};
+use super::sql;
+
+/// Whether the row that `origin` names was taken over before.
+///
+/// # Errors
+/// As SQLite reports it.
+pub fn is_adopted(conn: &Connection, origin: &str) -> rusqlite::Result<bool> {
+    conn.prepare_cached(sql::IS_ADOPTED)?.exists([origin])
+}
+
+/// Notes, in the transaction that takes it over, that the row that `origin` names came.
+///
+/// # Errors
+/// As SQLite reports it.
+pub fn mark_adopted(tx: &Transaction<'_>, origin: &str, now_ms: i64) -> rusqlite::Result<()> {
+    tx.prepare_cached(sql::MARK_ADOPTED)?.execute((origin, now_ms))?;
+    Ok(())
+}
+
+/// Whether the site is open, as this transaction sees it.
+///
+/// # Errors
+/// As SQLite reports it.
+pub fn is_open(conn: &Connection) -> rusqlite::Result<bool> {
+    Ok(mode::standing(conn)?.mode == Mode::Open)
+}
