@@ -136,7 +136,8 @@ fn a_stop_without_a_client_and_one_during_the_start_end_with_0() {
     server.signal("TERM");
     assert_eq!(server.wait().code(), Some(0), "{}", server.log_text());
 
-    // Another process holds the lock when the signal comes, so a start that has to write is still on its way.
+    // The signal comes with the first phase that is logged; the lock makes what has to write wait until then. How far the
+    // start has come differs from run to run.
     let held = lock(&place);
     let log = place.path("held.log");
     let stderr = std::fs::File::create(&log).unwrap();
