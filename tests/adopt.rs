@@ -317,7 +317,7 @@ fn case_c60_a_run_that_was_killed_is_completed_by_the_next() {
         else {
             return 0;
         };
-        conn.query_row(sql, [], |row| row.get(0)).unwrap_or(0)
+        conn.query_row(sql, [], |row| row.get::<_, i64>(0)).map_or(0, |count| count as usize)
     };
     let articles = || count("SELECT count(*) FROM articles WHERE id LIKE 'm%'");
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("vayu-articles"));
