@@ -17,3 +17,4 @@ mod resilience;
 mod retention;
 mod threads;
 mod threads_acts;
+mod threads_moves;
