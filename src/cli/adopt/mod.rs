@@ -12,6 +12,8 @@ mod jobs;
 mod report;
 mod scratch;
 mod source;
+#[cfg(test)]
+mod tests;
 mod times;
 
 use std::path::{Path, PathBuf};
