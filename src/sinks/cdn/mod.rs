@@ -39,10 +39,11 @@ use std::time::{Duration, Instant};
 use ureq::Agent;
 use ureq::http::{HeaderValue, Uri};
 
+use self::answer::Verdict;
+use super::answer::excerpt;
 use super::change::{Change, article_event_types};
 use crate::clock::SharedClock;
 use crate::outbox::{DispatchError, Event, EventFilter, Handler};
-use answer::Verdict;
 
 /// Events whose addresses go out together.
 const BATCH: usize = 32;
@@ -52,8 +53,6 @@ const DELIVERY_TIME: Duration = Duration::from_secs(25);
 const REMEMBERED: usize = 256;
 /// An answer's body is read up to here, in bytes.
 const BODY_MAX: u64 = 16 << 10;
-/// Of a body, so many characters are quoted as a reason.
-const DETAIL_CHARS: usize = 200;
 
 /// Settings of a [`CdnPurge`]. Start from [`CdnOptions::new`].
 #[derive(Clone)]
@@ -297,8 +296,7 @@ impl Inner {
             Some(token) if !token.is_empty() => text.replace(token.as_str(), "(hidden)"),
             _ => text.into_owned(),
         };
-        let line = text.split(|char: char| char.is_whitespace() || char.is_control()).filter(|word| !word.is_empty());
-        line.collect::<Vec<_>>().join(" ").chars().take(DETAIL_CHARS).collect()
+        excerpt(&text)
     }
 
     fn left_of(&self, event: &Event) -> Option<Vec<String>> {
