@@ -133,8 +133,11 @@ impl Crowd {
             .unwrap();
         let done = first_of_each(self.done());
         let place: HashMap<i64, usize> = done.iter().enumerate().map(|(place, id)| (*id, place)).collect();
-        let given_up: HashSet<i64> =
-            [ExceptionState::DeadLetter, ExceptionState::Discarded].map(|state| site.ids_in_state(state)).concat().into_iter().collect();
+        let given_up: HashSet<i64> = [ExceptionState::DeadLetter, ExceptionState::Discarded]
+            .map(|state| site.ids_in_state(state))
+            .concat()
+            .into_iter()
+            .collect();
         let mut last: BTreeMap<String, (usize, i64)> = BTreeMap::new();
         for (id, key) in of_key {
             let Some(place) = place.get(&id) else {
