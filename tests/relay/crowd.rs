@@ -2,7 +2,7 @@
 //! test likes, and judges the order of each key.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::ThreadId;
 
 use vayu_articles::outbox::{
@@ -266,8 +266,14 @@ pub fn start_with(site: &Site, crowd: &Arc<Crowd>, change: impl FnOnce(&mut Rela
     site.relay().shared_handler("h", crowd.clone()).options(options).start().unwrap()
 }
 
-/// Keys that stand in different lines, as many as there are threads: each is the first of its line to run.
+/// Keys that stand in different lines, as many as there are threads: each is the first of its line to run. A key has the
+/// same line in every lane of so many threads.
 pub fn keys_of_each_thread() -> Vec<String> {
+    static KEYS: OnceLock<Vec<String>> = OnceLock::new();
+    KEYS.get_or_init(find_keys).clone()
+}
+
+fn find_keys() -> Vec<String> {
     let site = Site::new();
     let crowd = Crowd::new();
     let keys: Vec<String> = (0..64).map(|n| format!("key-{n}")).collect();
