@@ -16,6 +16,8 @@ mod table;
 mod tests;
 mod uses;
 mod value;
+#[cfg(feature = "server")]
+mod webhooks;
 
 #[cfg(feature = "server")]
 pub use choices::TokenRole;
