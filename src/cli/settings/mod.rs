@@ -4,6 +4,7 @@
 
 #[cfg(feature = "nats")]
 mod broker;
+mod cdn;
 mod choices;
 mod data_dir;
 mod file;
@@ -17,6 +18,7 @@ mod tests;
 mod uses;
 mod value;
 
+pub(super) use cdn::CdnLanes;
 #[cfg(feature = "server")]
 pub use choices::TokenRole;
 pub(super) use choices::collection;
