@@ -115,7 +115,8 @@ impl Lane {
                 self.settle(None)?;
             }
         }
-        Ok(())
+        // The writer need not stand idle while the lane reads.
+        self.flush_if_due(Instant::now())
     }
 
     /// What was replayed while a later event of its key ran waits for that outcome to be written, which supersedes it.
