@@ -1,14 +1,17 @@
 //! Freeze, thaw and jobs as a script meets them.
 #![cfg(all(feature = "server", feature = "cli"))]
 
+mod waiting;
+
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
 use vayu_articles::rusqlite::Connection;
+use waiting::wait_until;
 
 fn command(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vayu-articles"));
@@ -122,11 +125,7 @@ fn a_running_serve_picks_up_what_another_process_enqueues_and_starts_in_the_mode
     done(&dir, &["enqueue", "jobs.jsonl"]);
     assert_eq!(articles(&dir), 1, "frozen");
     done(&dir, &["thaw", "--no-wait"]);
-    let until = Instant::now() + Duration::from_secs(60);
-    while articles(&dir) < 2 {
-        assert!(Instant::now() < until, "never picked up");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("it is picked up", || articles(&dir) == 2);
     serve.kill().expect("killed");
     serve.wait().expect("gone");
 }

@@ -1,25 +1,15 @@
 //! A frozen site, its jobs, and scheduled articles, over HTTP.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 use vayu_articles::clock::rfc3339;
 use vayu_articles::jobs::{JobStatus, Mode};
 
-use crate::harness::{Answer, LONG, TestSite, WRITE_TOKEN};
+use crate::harness::{Answer, TestSite, WRITE_TOKEN, wait_until};
 
 const MODE: &str = "/api/v1/admin/mode";
 
 fn set_mode(site: &TestSite, body: Value) -> Answer {
     site.send("PUT", MODE, &[], Some(&body.to_string()))
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let until = Instant::now() + LONG;
-    while !done() {
-        assert!(Instant::now() < until, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// The number of the job that a write became.

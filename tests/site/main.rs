@@ -19,3 +19,5 @@ mod pages;
 mod pressure;
 mod retries;
 mod storm;
+#[path = "../waiting/mod.rs"]
+mod waiting;
