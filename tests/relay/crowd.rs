@@ -2,7 +2,7 @@
 //! test likes, and judges the order of each key.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::ThreadId;
 
 use vayu_articles::outbox::{
@@ -133,8 +133,11 @@ impl Crowd {
             .unwrap();
         let done = first_of_each(self.done());
         let place: HashMap<i64, usize> = done.iter().enumerate().map(|(place, id)| (*id, place)).collect();
-        let given_up: HashSet<i64> =
-            [ExceptionState::DeadLetter, ExceptionState::Discarded].map(|state| site.ids_in_state(state)).concat().into_iter().collect();
+        let given_up: HashSet<i64> = [ExceptionState::DeadLetter, ExceptionState::Discarded]
+            .map(|state| site.ids_in_state(state))
+            .concat()
+            .into_iter()
+            .collect();
         let mut last: BTreeMap<String, (usize, i64)> = BTreeMap::new();
         for (id, key) in of_key {
             let Some(place) = place.get(&id) else {
@@ -263,8 +266,14 @@ pub fn start_with(site: &Site, crowd: &Arc<Crowd>, change: impl FnOnce(&mut Rela
     site.relay().shared_handler("h", crowd.clone()).options(options).start().unwrap()
 }
 
-/// Keys that stand in different lines, as many as there are threads: each is the first of its line to run.
+/// Keys that stand in different lines, as many as there are threads: each is the first of its line to run. A key has the
+/// same line in every lane of so many threads.
 pub fn keys_of_each_thread() -> Vec<String> {
+    static KEYS: OnceLock<Vec<String>> = OnceLock::new();
+    KEYS.get_or_init(find_keys).clone()
+}
+
+fn find_keys() -> Vec<String> {
     let site = Site::new();
     let crowd = Crowd::new();
     let keys: Vec<String> = (0..64).map(|n| format!("key-{n}")).collect();

@@ -18,3 +18,4 @@ mod retention;
 mod threads;
 mod threads_acts;
 mod threads_moves;
+mod threads_takeover;

@@ -111,7 +111,8 @@ fn an_edit_while_several_threads_run_makes_the_event_run_again_before_the_others
             let next = scene.ids()[1];
             assert!(edited < scene.place(|call| call.id == next), "{way:?} {end:?}");
             let calls = scene.crowd.calls_of(head);
-            let of_edited: Vec<u32> = calls.iter().filter(|call| call.payload == EDITED).map(|call| call.attempts).collect();
+            let of_edited: Vec<u32> =
+                calls.iter().filter(|call| call.payload == EDITED).map(|call| call.attempts).collect();
             assert_eq!(of_edited, [0], "once, with all its attempts: {way:?} {end:?} {calls:?}");
             assert_eq!(scene.site.ids_in_state(ExceptionState::Done), [head]);
         }

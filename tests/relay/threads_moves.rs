@@ -166,7 +166,10 @@ fn a_change_of_filter_while_several_threads_run_leaves_what_is_open_in_order() {
     crowd.check_alone();
     let of_key: Vec<i64> = crowd.done().into_iter().filter(|id| !inside.contains(id)).collect();
     assert_eq!(of_key, [old, new].concat());
-    assert!(unseen.iter().chain(&passed).all(|id| crowd.calls_of(*id).is_empty()), "the filter of its time leaves them out");
+    assert!(
+        unseen.iter().chain(&passed).all(|id| crowd.calls_of(*id).is_empty()),
+        "the filter of its time leaves them out"
+    );
     let stored = site.count("SELECT event_types = '[\"new.*\"]' FROM lanes");
     assert_eq!(stored, 1);
     stop(&second);
@@ -204,7 +207,11 @@ fn a_change_of_policy_while_several_threads_run_counts_for_later_failures_and_ke
     });
     drain(&second);
     crowd.check_alone();
-    assert_eq!(site.ids_in_state(ExceptionState::DeadLetter), [one[0]], "given up under the old policy, and it stays so");
+    assert_eq!(
+        site.ids_in_state(ExceptionState::DeadLetter),
+        [one[0]],
+        "given up under the old policy, and it stays so"
+    );
     assert_eq!(site.ids_in_state(ExceptionState::Waiting), [&two[1..], &three[1..]].concat());
     assert_eq!((crowd.calls_of(two[0]).len(), crowd.calls_of(three[0]).len()), (3, 3));
     assert_eq!(crowd.done(), one[1..], "nothing overtakes what is parked");
