@@ -212,3 +212,45 @@ fn metrics_tell_the_mode_and_the_jobs() {
         assert!(text.lines().any(|found| found.replace(".0", "").ends_with(line)), "{line}: {text}");
     }
 }
+
+#[test]
+fn the_log_says_who_has_acted_on_the_mode_and_on_a_job() {
+    crate::recorder::record();
+    let site = TestSite::new();
+    site.post(json!({"title": "Taken", "content": "x"}));
+    assert_eq!(set_mode(&site, json!({"mode": "journal"})).status, 200);
+    let job = accepted(&site.post(json!({"title": "Kept", "content": "x"})));
+    let act =
+        |what: &str| site.send("POST", &format!("/api/v1/admin/jobs/{job}/{what}"), &[], Some(r#"{"reason": "no"}"#));
+    assert_eq!(act("cancel").status, 200);
+    assert_eq!(site.send("POST", &format!("/api/v1/admin/jobs/{job}/replay"), &[], None).status, 200);
+    assert_eq!((act("cancel").status, act("discard").status), (200, 204));
+    for line in [
+        "act=mode mode=journal by=test".to_owned(),
+        format!("act=job_cancel job={job} by=test"),
+        format!("act=job_replay job={job} force=false by=test"),
+        format!("act=job_discard job={job} by=test"),
+    ] {
+        assert!(!crate::recorder::logged(&line).is_empty(), "{line}");
+    }
+    assert_eq!(set_mode(&site, json!({"mode": "open"})).status, 200);
+}
+
+#[test]
+fn pages_of_jobs_follow_each_other_also_where_a_foreign_writer_stored_a_strange_time() {
+    let site = TestSite::new();
+    let database = site.database.clone();
+    let insert = "INSERT INTO write_jobs (status, operation, updated_at) VALUES ('cancelled', 'x', ?1)";
+    let insert = move |tx: &vayu_articles::rusqlite::Transaction<'_>| {
+        [-5_000, -4_000, 7].iter().try_for_each(|at| tx.execute(insert, [at]).map(drop))
+    };
+    database.writer().transact(insert).unwrap();
+    let mut times = Vec::new();
+    let mut after = String::new();
+    for _ in 0..3 {
+        let page = site.get(&format!("/api/v1/admin/jobs?status=cancelled&limit=1{after}")).json();
+        times.push(page["items"][0]["updated_at"].as_str().unwrap_or_else(|| panic!("{page}")).to_owned());
+        after = format!("&after={}", page["next"].as_str().unwrap_or_default());
+    }
+    assert_eq!(times, [-5_000, -4_000, 7].map(rfc3339));
+}
