@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use serve_support::{LONG, Place, Server, TOKEN};
+use serve_support::{LONG, Place, Server, TOKEN, wait_or};
 use vayu_articles::rusqlite::Connection;
 
 /// The database's write lock, as another process would hold it; released when dropped.
@@ -145,22 +145,12 @@ fn a_stop_without_a_client_and_one_during_the_start_end_with_0() {
     command.args(["serve", "--addr", "127.0.0.1:0"]).stdout(Stdio::null()).stderr(stderr);
     let mut child = command.spawn().unwrap();
     let log_text = || std::fs::read_to_string(&log).unwrap();
-    let until = Instant::now() + LONG;
-    while !log_text().contains("phase=") {
-        assert!(Instant::now() < until, "{}", log_text());
-        std::thread::park_timeout(Duration::from_millis(5));
-    }
+    wait_or(|| log_text().contains("phase="), log_text);
     let sent = std::process::Command::new("kill").args(["-s", "TERM", &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
     drop(held);
-    let status = loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-        assert!(Instant::now() < until, "{}", log_text());
-        std::thread::park_timeout(Duration::from_millis(5));
-    };
-    assert_eq!(status.code(), Some(0), "{}", log_text());
+    wait_or(|| child.try_wait().unwrap().is_some(), log_text);
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{}", log_text());
 }
 
 #[test]

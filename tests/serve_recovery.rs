@@ -7,7 +7,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use serde_json::json;
-use serve_support::{Place, Server, TOKEN, wait_until};
+use serve_support::{Place, Server, TOKEN, wait_or, wait_until};
 use vayu_articles::rusqlite::Connection;
 
 #[test]
@@ -217,7 +217,7 @@ fn a_stop_during_the_seed_is_clean() {
             database.and_then(|db| db.query_row("SELECT count(*) FROM articles", [], |row| row.get::<_, i64>(0)));
         count.unwrap_or(0)
     };
-    wait_until(|| stored() > 0, || "nothing is seeded".to_owned());
+    wait_until("something is seeded", || stored() > 0);
     assert!(Command::new("kill").args(["-s", "TERM", &child.id().to_string()]).status().unwrap().success());
     let status = child.wait().unwrap();
     assert_eq!(status.code(), Some(0));
@@ -241,7 +241,7 @@ fn a_second_signal_ends_a_stop_that_takes_long_with_130() {
     place.wait_until(|| server.log_text().contains("service=relay phase=stopping"), &server);
     // What comes within 100 ms of the first counts as that one; so insist until it is heard.
     let heard = || server.log_text().contains("a second signal");
-    wait_until(
+    wait_or(
         || {
             if !heard() {
                 server.signal("INT");

@@ -2,6 +2,8 @@
 #![cfg(all(feature = "server", feature = "cli"))]
 
 mod queues;
+#[path = "../waiting/mod.rs"]
+mod waiting;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -133,15 +135,8 @@ impl Old {
     fn killed_once(&self, so_far: &dyn Fn() -> bool) {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("vayu-articles"));
         let mut run = command.arg("adopt").arg(self.path()).arg("--data").arg(self.data()).spawn().unwrap();
-        let until = Instant::now() + Duration::from_secs(60);
-        while !so_far() {
-            if run.try_wait().unwrap().is_some() {
-                assert!(so_far(), "it has stored nothing");
-                break;
-            }
-            assert!(Instant::now() < until, "it stores nothing");
-            std::thread::park_timeout(Duration::from_millis(1));
-        }
+        waiting::wait_until("something is stored, or it has ended", || so_far() || run.try_wait().unwrap().is_some());
+        assert!(so_far(), "it has stored nothing");
         run.kill().unwrap();
         run.wait().unwrap();
     }

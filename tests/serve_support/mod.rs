@@ -1,16 +1,19 @@
 //! The program over a data folder of its own, and as a server on a free port.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+#[path = "../waiting/mod.rs"]
+mod waiting;
+
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use vayu_articles::rusqlite::Connection;
+#[allow(unused_imports, reason = "each test program uses a part")]
+pub use waiting::{LONG, wait_or, wait_until};
 
-pub const LONG: Duration = Duration::from_secs(60);
 /// The administrator's token of every server here.
 pub const TOKEN: &str = "test-token-0123456789abcdef0123456789";
 
@@ -121,7 +124,7 @@ impl Place {
     }
 
     pub fn wait_until(&self, so: impl FnMut() -> bool, server: &Server) {
-        wait_until(so, || server.log_text());
+        wait_or(so, || server.log_text());
     }
 
     pub fn stop(&self, mut server: Server) {
@@ -186,7 +189,7 @@ impl Server {
             ended = child.try_wait().unwrap();
             ended.is_some()
         };
-        wait_until(has_ended, || format!("it does not end; log:\n{}", fs::read_to_string(log).unwrap()));
+        wait_or(has_ended, || format!("it does not end; log:\n{}", fs::read_to_string(log).unwrap()));
         ended.unwrap()
     }
 
@@ -199,13 +202,5 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-pub fn wait_until(mut so: impl FnMut() -> bool, explain: impl Fn() -> String) {
-    let until = Instant::now() + LONG;
-    while !so() {
-        assert!(Instant::now() < until, "it does not come: {}", explain());
-        std::thread::park_timeout(Duration::from_millis(10));
     }
 }
