@@ -10,11 +10,10 @@ use super::answer::{self, Verdict};
 use super::options::{self, CdnOptions, CdnOptionsError, CdnShape, Checked};
 use crate::clock::SharedClock;
 use crate::outbox::DispatchError;
+use crate::sinks::answer::excerpt;
 
 /// An answer's body is read up to here, in bytes.
 const BODY_MAX: u64 = 16 << 10;
-/// Of a body, so many characters are quoted as a reason.
-const DETAIL_CHARS: usize = 200;
 /// Most keys in one call: what the widely used services take.
 const KEYS_MAX: usize = 250;
 
@@ -130,8 +129,7 @@ impl Caller {
             Some(token) if !token.is_empty() => text.replace(token.as_str(), "(hidden)"),
             _ => text.into_owned(),
         };
-        let line = text.split(|char: char| char.is_whitespace() || char.is_control()).filter(|word| !word.is_empty());
-        line.collect::<Vec<_>>().join(" ").chars().take(DETAIL_CHARS).collect()
+        excerpt(&text)
     }
 }
 
