@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(500);
 const STOP_WITHIN: Duration = Duration::from_secs(30);
 
 /// Handlers that only some settings ask for, by name.
-pub(super) type Further = Vec<(&'static str, Arc<dyn Handler>)>;
+pub(super) type Further = Vec<(String, Arc<dyn Handler>)>;
 
 /// The relay, and what has to be told before it stops.
 pub(super) struct Delivery {

@@ -127,9 +127,10 @@ statements! {
     NEW_EXCEPTION = "INSERT INTO deliveries (outbox_id, handler, event_key, state, attempts, next_attempt_at, reason, \
         history, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9) ON CONFLICT DO NOTHING";
     /// The row if it is still what the run began with; one that waited may have become due meanwhile.
-    READ_RUN = "SELECT history, state, crashes > 0, EXISTS (SELECT 1 FROM deliveries below WHERE below.handler = ?2 \
-        AND below.event_key = ?3 AND below.outbox_id < ?1 \
-        AND (below.state = 'retry' OR below.state = 'waiting' OR below.state = 'parked')) FROM deliveries \
+    READ_RUN = "SELECT history, state, crashes > 0, (SELECT other.outbox_id FROM deliveries other \
+        WHERE other.handler = ?2 AND other.event_key = ?3 AND other.outbox_id <> ?1 \
+        AND (other.state = 'retry' OR other.state = 'waiting' OR other.state = 'parked') \
+        ORDER BY other.outbox_id LIMIT 1) FROM deliveries \
         WHERE outbox_id = ?1 AND handler = ?2 AND replays = ?5 AND payload IS ?6 \
         AND (state = ?4 OR (?4 = 'waiting' AND state = 'retry'))";
     CLOSE_DONE = "UPDATE deliveries SET state = 'done', crashes = 0, next_attempt_at = NULL, history = ?3, \
@@ -146,6 +147,8 @@ statements! {
         AND (state = 'retry' OR state = 'waiting' OR state = 'parked') ORDER BY outbox_id LIMIT 1";
     MAKE_DUE = "UPDATE deliveries SET state = 'retry', next_attempt_at = ?3, updated_at = ?3 \
         WHERE outbox_id = ?1 AND handler = ?2";
+    HAS_DEAD = "SELECT EXISTS (SELECT 1 FROM deliveries INDEXED BY deliveries_fresh_dead \
+        WHERE handler = ?1 AND state = 'dead_letter' AND superseded_by IS NULL)";
     DEAD_BELOW = "SELECT EXISTS (SELECT 1 FROM deliveries INDEXED BY deliveries_fresh_dead WHERE handler = ?1 \
         AND event_key = ?2 AND outbox_id < ?3 AND state = 'dead_letter' AND superseded_by IS NULL)";
     SUPERSEDE_DEAD = "UPDATE deliveries INDEXED BY deliveries_fresh_dead SET superseded_by = ?3, updated_at = ?4 \

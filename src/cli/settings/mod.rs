@@ -17,6 +17,8 @@ mod table;
 mod tests;
 mod uses;
 mod value;
+#[cfg(feature = "server")]
+mod webhooks;
 
 pub(super) use cdn::CdnLanes;
 #[cfg(feature = "server")]

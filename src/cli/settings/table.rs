@@ -137,6 +137,8 @@ settings! {
     Deliver cdn_timeout: Duration, "cdn-timeout", "VAYU_CDN_TIMEOUT", "cdn.timeout", "10s", "TIME", "Longest time of one purge call";
     Serve cdn_ttl: Option<Duration>, "cdn-ttl", "VAYU_CDN_TTL", "cdn.ttl", "", "TIME", "How long shared caches may keep what a purge would reach (CDN-Cache-Control and Surrogate-Control); unset, pages do not say";
 
+    Serve webhooks: Option<PathBuf>, "webhooks", "VAYU_WEBHOOKS", "webhooks.file", "", "FILE", "TOML file with a [[webhook]] for each endpoint that gets events: name, url, secret and more, see docs/webhooks.md";
+
     Broker nats: Option<Secret>, "nats", "VAYU_NATS", "nats.url", "", "URLS", "NATS servers, separated by commas: nats://host:4222, tls://host:4222, also with user:password@; with it `serve` hands every event on to JetStream";
     Broker nats_stream: String, "nats-stream", "VAYU_NATS_STREAM", "nats.stream", "VAYU_EVENTS", "NAME", "The stream; made if absent";
     Broker nats_prefix: String, "nats-prefix", "VAYU_NATS_PREFIX", "nats.prefix", "vayu.events", "SUBJECT", "How every subject begins";

@@ -63,9 +63,12 @@ impl Lane {
         let adopted = self.adopt_orphans()?;
         self.put_off_replays(&mut seen.due);
         self.end_single_step_if_through(&seen);
-        let worked = self.run_seen(seen)?;
+        let worked = self.run_seen(seen)? || collected || adopted;
         self.flush_if_due(Instant::now())?;
-        Ok(collected || adopted || worked)
+        if !worked {
+            self.flush_due_rows()?;
+        }
+        Ok(worked)
     }
 
     /// `true` when there was something to run.
@@ -112,7 +115,8 @@ impl Lane {
                 self.settle(None)?;
             }
         }
-        Ok(())
+        // The writer need not stand idle while the lane reads.
+        self.flush_if_due(Instant::now())
     }
 
     /// What was replayed while a later event of its key ran waits for that outcome to be written, which supersedes it.

@@ -105,6 +105,9 @@ impl fmt::Debug for Guard {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Mutex;
+
     use super::*;
 
     fn judge(url: &str) -> Result<(), String> {
@@ -131,5 +134,43 @@ mod tests {
         }
         let said = judge("http://[fd00::1]/").unwrap_err();
         assert!(said.starts_with("fd00::1, an address that is private:"), "{said}");
+    }
+
+    /// What the guard lets through of these lookups, one after the other.
+    fn resolved(allow_private: bool, lookups: &[&str]) -> Vec<Result<String, String>> {
+        let answers = Mutex::new(lookups.iter().map(|text| addresses(text)).collect::<VecDeque<_>>());
+        let lookup: Arc<Lookup> = Arc::new(move |_, _| Ok(answers.lock().unwrap().pop_front().unwrap()));
+        let guard = Guard { allow_private, lookup: Some(lookup), system: DefaultResolver::default() };
+        let uri: Uri = "http://rebound.test:80/".parse().unwrap();
+        let ask = |_| match guard.resolve(&uri, &Config::default(), NextTimeout::default()) {
+            Ok(found) => Ok(found.iter().map(|address| address.ip().to_string()).collect::<Vec<_>>().join(" ")),
+            Err(error) => Err(error.to_string()),
+        };
+        lookups.iter().map(ask).collect()
+    }
+
+    fn addresses(text: &str) -> Vec<SocketAddr> {
+        text.split_whitespace().map(|ip| SocketAddr::new(ip.parse().unwrap(), 80)).collect()
+    }
+
+    #[test]
+    fn a_name_that_comes_to_mean_a_private_address_is_refused_from_then_on() {
+        let said = resolved(false, &["93.184.216.34", "10.0.0.7", "::ffff:10.0.0.7", "93.184.216.34", ""]);
+        assert_eq!(said[0], Ok("93.184.216.34".to_owned()));
+        for refused in &said[1..3] {
+            let reason = refused.as_ref().unwrap_err();
+            assert!(reason.contains("rebound.test is at ") && reason.contains("private"), "{reason}");
+        }
+        assert_eq!(said[3], said[0]);
+        assert!(said[4].is_err(), "a name without addresses");
+    }
+
+    #[test]
+    fn of_several_addresses_only_those_of_the_internet_are_tried() {
+        let mixed = "127.0.0.1 93.184.216.34 fd00::1 2606:4700::1111 169.254.169.254";
+        assert_eq!(resolved(false, &[mixed]), [Ok("93.184.216.34 2606:4700::1111".to_owned())]);
+        assert_eq!(resolved(true, &[mixed]), [Ok(mixed.to_owned())]);
+        let many = vec!["93.184.216.34"; 40].join(" ");
+        assert_eq!(resolved(false, &[&many])[0].as_ref().unwrap().split(' ').count(), ADDRESSES_MAX);
     }
 }
