@@ -69,7 +69,7 @@ impl Delivery {
         &self.relay
     }
 
-    /// Runs the relay until every lane it owns has an outcome for everything committed. A lane that another process
+    /// Runs the relay until every lane it owns has an outcome for everything that is committed now. A lane that another process
     /// owns is left to that process. Returns the lanes that did not get through, each with why; what they did not
     /// deliver stays in the log for the next relay.
     ///
@@ -84,12 +84,14 @@ impl Delivery {
     }
 
     fn wait_drained(&self) -> Vec<String> {
+        // What others commit meanwhile would have no end.
+        let newest = self.operator.stats().map_or(i64::MAX, |stats| stats.last_id);
         let mut seen = (Vec::new(), Instant::now());
         loop {
             if self.relay.wait_drained(Instant::now() + LOOK) {
                 return Vec::new();
             }
-            let behind = self.behind();
+            let behind = self.behind(newest);
             // A lane that pauses has been refused by what it talks to, and will be again.
             let patience = if behind.iter().all(|lane| is_down(&lane.state)) { LOOK * 2 } else { PATIENCE };
             let cursors: Vec<i64> = behind.iter().map(|lane| lane.cursor).collect();
@@ -101,9 +103,8 @@ impl Delivery {
         }
     }
 
-    /// The lanes of this relay that have not passed the newest event.
-    fn behind(&self) -> Vec<LaneStatus> {
-        let newest = self.operator.stats().map_or(i64::MAX, |stats| stats.last_id);
+    /// The lanes of this relay that have not passed event `newest`.
+    fn behind(&self, newest: i64) -> Vec<LaneStatus> {
         let mut lanes = self.relay.status();
         lanes.retain(|lane| lane.cursor < newest && !matches!(lane.state, LaneState::Standby { .. } | LaneState::Held));
         lanes

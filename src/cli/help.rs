@@ -132,7 +132,7 @@ pub(super) const ADOPT: &str = "\
 PATH is the database file, or the folder that holds vayupress.db. It is only read, in one snapshot, and may be in use. Taken over are \
 articles, drafts and pages with their ids, slugs, times and tags; scheduled posts; waiting write jobs; and pending events under their \
 event ids, but those that were delivered. Each row that stays behind is printed with its table, its name and the reason. A second run adds \
-nothing; after an interruption it completes the rest. Times without a zone are taken as UTC. `serve` then applies the jobs and delivers \
+nothing; after an interruption it completes the rest. Times without a zone are taken as UTC. The site must not be frozen. `serve` then applies the jobs and delivers \
 the events. The page docs/coming-from-vayupress.md says what differs.
 
 Exit code 1 means that a row was refused that should have come, or came as a dead letter; rows that stay behind by rule (dead, delivered, \
