@@ -197,3 +197,44 @@ fn a_full_queue_answers_429_at_once_and_recovers() {
     place.delivered(&server);
     place.stop(server);
 }
+
+#[test]
+fn case_c20_bodies_over_the_limit_cost_hardly_any_memory() {
+    const MIB: usize = 1024 * 1024;
+    let place = Place::new();
+    let server = Server::start(&place, &["--max-body", "1MiB"]);
+    let most_kib = || -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    };
+    let (_, small) = creates("Small", "x");
+    assert_eq!(place.send("POST", &format!("{}/api/v1/articles", server.url), &small).0, 201);
+    let before = most_kib();
+    let chunk = [b"10000\r\n".as_slice(), &[b'x'; 65_536], b"\r\n"].concat();
+    let floods: Vec<_> = (0..8)
+        .map(|number| {
+            let (address, chunk) = (server.address().to_owned(), chunk.clone());
+            let framing = if number % 2 == 0 { "Transfer-Encoding: chunked" } else { "Content-Length: 67108864" };
+            let head = format!(
+                "POST /api/v1/articles HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\
+                 Content-Type: application/json\r\n{framing}\r\n\r\n"
+            );
+            std::thread::spawn(move || {
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream.set_write_timeout(Some(LONG)).unwrap();
+                stream.write_all(head.as_bytes()).unwrap();
+                // Until the server has had enough, or all 64 MiB are sent.
+                let sent = (0..1_024).take_while(|_| stream.write_all(&chunk).is_ok()).count();
+                let _ = stream.shutdown(std::net::Shutdown::Write);
+                sent
+            })
+        })
+        .collect();
+    floods.into_iter().for_each(|flood| assert!(flood.join().unwrap() > 0));
+    let grown = most_kib() - before;
+    // Eight bodies as large as is allowed, and as much again for buffers on their way.
+    assert!(grown * 1024 < 16 * MIB, "{grown} KiB more");
+    assert_eq!(place.count("SELECT count(*) FROM articles"), 1);
+    place.stop(server);
+}

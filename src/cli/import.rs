@@ -12,12 +12,11 @@ use super::delivery::Delivery;
 use super::front_matter::{self, Document, DocumentError};
 use super::markdown_files::{self, Found, MarkdownFile};
 use super::output::{Output, say};
-use super::settings::{DataDir, Settings};
+use super::settings::{CdnLanes, DataDir, Settings};
 use super::{CliError, ImportArgs, exit};
 use crate::article::{Applied, Kept, NewArticle};
 use crate::queue::WriteError;
 use crate::service::WriteContext;
-use crate::sinks::cdn::CdnPurge;
 
 /// Most files in one transaction.
 const BATCH_FILES: usize = 100;
@@ -68,7 +67,7 @@ pub(super) fn run(settings: &Settings, args: &ImportArgs) -> Result<u8, CliError
     Ok(if report.failed == 0 { exit::OK } else { exit::FAILED })
 }
 
-fn deliver(app: &App, cdn: Option<CdnPurge>, settings: &Settings) -> Result<Vec<String>, CliError> {
+fn deliver(app: &App, cdn: Option<CdnLanes>, settings: &Settings) -> Result<Vec<String>, CliError> {
     Delivery::new(app, app.pages()?, cdn, Vec::new(), settings.relay())?.drain()
 }
 

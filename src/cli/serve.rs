@@ -40,6 +40,7 @@ pub(super) fn run(
     }
     let seed = args.seed.as_deref().map(|path| Source::open(path, None)).transpose().map_err(CliError::Failed)?;
     let cdn = settings.cdn()?;
+    let edge = settings.edge()?;
     let further = further_handlers(settings)?;
     let access = access::options(&DataDir::at(&settings.data), settings)?;
     let dir = DataDir::create(&settings.data).map_err(CliError::Failed)?;
@@ -50,7 +51,7 @@ pub(super) fn run(
     let delivery = Delivery::new(&app, cache.clone(), cdn, further, settings.relay())?;
     let site = site(&app, cache, access.clone(), delivery.relay(), manager.handle());
     let runner = JobRunner::new(&app.database, settings.jobs());
-    let site = site.with_jobs(app.jobs.clone(), runner.clone());
+    let site = site.with_jobs(app.jobs.clone(), runner.clone()).with_edge(edge);
     let engine = Arc::new(site.serve_on(settings.engine()));
     register(&mut manager, &app, runner, delivery, engine.clone()).map_err(failed)?;
     on_signals(&manager.handle()).map_err(failed)?;

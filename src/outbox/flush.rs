@@ -3,12 +3,17 @@
 //! The cursor and the exceptions go together. Whether a key is blocked is decided here, inside the transaction, since
 //! an operator may have changed the rows after the lane read them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use rusqlite::{OptionalExtension, Transaction};
 
 use super::log::Began;
 use super::{history, sql};
+
+/// The open states.
+const RETRY: &str = "retry";
+const WAITING: &str = "waiting";
+const PARKED: &str = "parked";
 
 /// One thing to write down besides the cursor.
 #[derive(Debug, Clone)]
@@ -101,48 +106,84 @@ pub(super) fn apply(tx: &Transaction<'_>, flush: &Flush) -> rusqlite::Result<Wri
     Ok(Written::Yes { held })
 }
 
-/// Keys whose rows need a last look once all changes are written.
+/// What is to be looked at once all changes are written, for each key that they touched.
 #[derive(Debug, Default)]
-struct TouchedKeys<'f> {
+struct Touched {
     /// The highest event of the key that went well.
-    passed: HashMap<&'f str, i64>,
+    passed: Option<i64>,
     /// A row of the key was closed: the next in line becomes due.
-    closed: HashSet<&'f str>,
+    closed: bool,
 }
+
+#[derive(Debug, Default)]
+struct TouchedKeys<'f>(HashMap<&'f str, Touched>);
 
 impl<'f> TouchedKeys<'f> {
     fn passed(&mut self, key: &'f str, id: i64) {
-        let highest = self.passed.entry(key).or_insert(id);
-        *highest = (*highest).max(id);
+        let passed = &mut self.0.entry(key).or_default().passed;
+        *passed = (*passed).max(Some(id));
+    }
+
+    fn closed(&mut self, key: &'f str) {
+        self.0.entry(key).or_default().closed = true;
     }
 
     fn settle(&self, tx: &Transaction<'_>, flush: &Flush) -> rusqlite::Result<()> {
-        for (key, id) in &self.passed {
-            let dead: bool =
-                tx.prepare_cached(sql::DEAD_BELOW)?.query_row((&flush.handler, key, id), |row| row.get(0))?;
-            if dead {
-                tx.prepare_cached(sql::SUPERSEDE_DEAD)?.execute((&flush.handler, key, id, flush.now))?;
+        for (key, touched) in &self.0 {
+            let lowest = lowest_open(tx, &flush.handler, key)?;
+            if let Some(id) = touched.passed {
+                supersede_below(tx, flush, key, id, lowest)?;
             }
-            tx.prepare_cached(sql::SUPERSEDE_REPLAYED)?.execute((&flush.handler, key, id, flush.now))?;
-        }
-        for key in &self.closed {
-            make_next_due(tx, &flush.handler, key, flush.now)?;
+            if touched.closed {
+                make_lowest_due(tx, &flush.handler, lowest, flush.now)?;
+            }
         }
         Ok(())
     }
 }
 
+/// What is dead, or was replayed, below an event of the key that went well is superseded. Each update is asked for first: it
+/// sets up a temporary table even when there is nothing to update.
+fn supersede_below(
+    tx: &Transaction<'_>,
+    flush: &Flush,
+    key: &str,
+    id: i64,
+    lowest: Option<Lowest>,
+) -> rusqlite::Result<()> {
+    let dead: bool = tx.prepare_cached(sql::DEAD_BELOW)?.query_row((&flush.handler, key, id), |row| row.get(0))?;
+    if dead {
+        tx.prepare_cached(sql::SUPERSEDE_DEAD)?.execute((&flush.handler, key, id, flush.now))?;
+    }
+    if lowest.is_some_and(|lowest| lowest.id < id) {
+        tx.prepare_cached(sql::SUPERSEDE_REPLAYED)?.execute((&flush.handler, key, id, flush.now))?;
+    }
+    Ok(())
+}
+
+/// The first open row of a key.
+#[derive(Debug, Clone, Copy)]
+struct Lowest {
+    id: i64,
+    waits: bool,
+}
+
+fn lowest_open(tx: &Transaction<'_>, handler: &str, key: &str) -> rusqlite::Result<Option<Lowest>> {
+    tx.prepare_cached(sql::LOWEST_OPEN)?
+        .query_row((handler, key), |row| Ok(Lowest { id: row.get(0)?, waits: row.get_ref(1)?.as_str()? == "waiting" }))
+        .optional()
+}
+
 /// Makes the lowest waiting row of a key due if nothing open is below it. Whoever closes a row of a key calls this in
 /// the same transaction.
 pub(super) fn make_next_due(tx: &Transaction<'_>, handler: &str, key: &str, now: i64) -> rusqlite::Result<()> {
-    let lowest = tx
-        .prepare_cached(sql::LOWEST_OPEN)?
-        .query_row((handler, key), |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)))
-        .optional()?;
-    if let Some((id, state)) = lowest
-        && state == "waiting"
-    {
-        tx.prepare_cached(sql::MAKE_DUE)?.execute((id, handler, now))?;
+    let lowest = lowest_open(tx, handler, key)?;
+    make_lowest_due(tx, handler, lowest, now)
+}
+
+fn make_lowest_due(tx: &Transaction<'_>, handler: &str, lowest: Option<Lowest>, now: i64) -> rusqlite::Result<()> {
+    if let Some(lowest) = lowest.filter(|lowest| lowest.waits) {
+        tx.prepare_cached(sql::MAKE_DUE)?.execute((lowest.id, handler, now))?;
     }
     Ok(())
 }
@@ -180,16 +221,18 @@ fn write_change<'f>(
             insert_row(tx, flush, *id, key.as_deref(), verdict)?;
         }
         Change::Ran { id, key, began, verdict } => {
-            let key = key.as_deref();
-            let written = match verdict {
-                Verdict::Done => close_row(tx, flush, *id, began)?,
-                _ => fail_row(tx, flush, *id, key, began, verdict)?,
-            };
-            if let (true, Some(key)) = (written, key) {
+            let Some(found) = read_run(tx, flush, *id, key.as_deref(), began)? else { return Ok(()) };
+            let stays_open = match verdict {
+                Verdict::Done => close_row(tx, flush, *id, found).map(|()| false),
+                _ => fail_row(tx, flush, *id, found, verdict),
+            }?;
+            if let Some(key) = key {
                 if matches!(verdict, Verdict::Done) {
                     keys.passed(key, *id);
                 }
-                keys.closed.insert(key);
+                if !stays_open {
+                    keys.closed(key);
+                }
             }
         }
     }
@@ -205,38 +248,22 @@ struct Decided<'v> {
     reason: Option<&'v str>,
 }
 
-fn decide<'v>(
-    tx: &Transaction<'_>,
-    flush: &Flush,
-    id: i64,
-    key: Option<&str>,
-    verdict: &'v Verdict,
-) -> rusqlite::Result<Decided<'v>> {
-    let behind_another = |tx: &Transaction<'_>| -> rusqlite::Result<bool> {
-        match key {
-            Some(key) => tx.prepare_cached(sql::OPEN_BELOW)?.query_row((&flush.handler, key, id), |row| row.get(0)),
-            None => Ok(false),
-        }
-    };
-    Ok(match verdict {
+/// `behind`: whether an open row of its key is below it.
+fn decide<'v>(flush: &Flush, verdict: &'v Verdict, behind: bool) -> Decided<'v> {
+    match verdict {
         Verdict::Done => Decided { state: "done", attempts: 0, due: None, what: None, reason: None },
-        Verdict::Blocked if behind_another(tx)? => {
-            Decided { state: "waiting", attempts: 0, due: None, what: None, reason: None }
-        }
+        Verdict::Blocked if behind => Decided { state: WAITING, attempts: 0, due: None, what: None, reason: None },
         // What it waited for was closed meanwhile.
-        Verdict::Blocked => Decided { state: "retry", attempts: 0, due: Some(flush.now), what: None, reason: None },
-        Verdict::Retry { attempts, due, reason } => {
-            let waiting = behind_another(tx)?;
-            Decided {
-                state: if waiting { "waiting" } else { "retry" },
-                attempts: *attempts,
-                due: (!waiting).then_some(*due),
-                what: Some("retry"),
-                reason: Some(reason),
-            }
-        }
+        Verdict::Blocked => Decided { state: RETRY, attempts: 0, due: Some(flush.now), what: None, reason: None },
+        Verdict::Retry { attempts, due, reason } => Decided {
+            state: if behind { WAITING } else { RETRY },
+            attempts: *attempts,
+            due: (!behind).then_some(*due),
+            what: Some("retry"),
+            reason: Some(reason),
+        },
         Verdict::Final { attempts, what, reason } => Decided {
-            state: if flush.park_keys { "parked" } else { "dead_letter" },
+            state: if flush.park_keys { PARKED } else { "dead_letter" },
             attempts: *attempts,
             due: None,
             what: Some(what),
@@ -245,7 +272,7 @@ fn decide<'v>(
         Verdict::Discarded { reason } => {
             Decided { state: "discarded", attempts: 0, due: None, what: Some("discard"), reason: Some(reason) }
         }
-    })
+    }
 }
 
 fn insert_row(
@@ -255,7 +282,11 @@ fn insert_row(
     key: Option<&str>,
     verdict: &Verdict,
 ) -> rusqlite::Result<()> {
-    let decided = decide(tx, flush, id, key, verdict)?;
+    let lowest = match key {
+        Some(key) => lowest_open(tx, &flush.handler, key)?,
+        None => None,
+    };
+    let decided = decide(flush, verdict, lowest.is_some_and(|lowest| lowest.id < id));
     let history = match (decided.what, decided.reason) {
         (Some(what), Some(reason)) => history::append("[]", flush.now, what, reason),
         _ => "[]".to_owned(),
@@ -271,56 +302,69 @@ fn insert_row(
         history,
         flush.now,
     ))?;
-    if matches!(decided.state, "retry" | "parked") {
+    // Nothing of its key was open: nothing has to wait for it.
+    if lowest.is_some() && [RETRY, PARKED].contains(&decided.state) {
         later_ones_wait(tx, &flush.handler, key, id, flush.now)?;
     }
     Ok(())
 }
 
-/// A row that never failed leaves no trace; one that did stays as history.
-fn close_row(tx: &Transaction<'_>, flush: &Flush, id: i64, began: &Began) -> rusqlite::Result<bool> {
-    let (handler, state, replays) = (&flush.handler, began.state, began.replays);
-    let written = (id, handler, state, replays, began.payload(), flush.to);
-    let deleted = tx.prepare_cached(sql::DELETE_DONE)?.execute(written)?;
-    if deleted > 0 {
-        return Ok(true);
-    }
-    let old: Option<String> =
-        tx.prepare_cached(sql::READ_HISTORY)?.query_row((id, handler), |row| history::column(row, 0)).optional()?;
-    let Some(old) = old else { return Ok(false) };
-    let history = if old == "[]" { old } else { history::append(&old, flush.now, "done", "delivered") };
-    let written = (id, handler, state, replays, began.payload(), flush.now, history);
-    let closed = tx.prepare_cached(sql::CLOSE_DONE)?.execute(written)?;
-    Ok(closed > 0)
+/// A row that was run, as it stands when the outcome is written.
+struct Found {
+    history: String,
+    retries: bool,
+    crashed: bool,
+    /// An open row of its key is below it.
+    behind: bool,
 }
 
-fn fail_row(
+/// `None` if it is not what the run began with; one that waited may have become due meanwhile.
+fn read_run(
     tx: &Transaction<'_>,
     flush: &Flush,
     id: i64,
     key: Option<&str>,
     began: &Began,
-    verdict: &Verdict,
-) -> rusqlite::Result<bool> {
-    let decided = decide(tx, flush, id, key, verdict)?;
-    let old: Option<String> = tx
-        .prepare_cached(sql::READ_HISTORY)?
-        .query_row((id, &flush.handler), |row| history::column(row, 0))
-        .optional()?;
-    let Some(old) = old else { return Ok(false) };
+) -> rusqlite::Result<Option<Found>> {
+    tx.prepare_cached(sql::READ_RUN)?
+        .query_row((id, &flush.handler, key, began.state, began.replays, began.payload()), |row| {
+            Ok(Found {
+                history: history::column(row, 0)?,
+                retries: row.get_ref(1)?.as_str()? == RETRY,
+                crashed: row.get(2)?,
+                behind: row.get(3)?,
+            })
+        })
+        .optional()
+}
+
+/// A row that never failed leaves no trace; one that did stays as history.
+fn close_row(tx: &Transaction<'_>, flush: &Flush, id: i64, found: Found) -> rusqlite::Result<()> {
+    let handler = &flush.handler;
+    let history = match found.history {
+        empty if empty == "[]" && id <= flush.to => {
+            tx.prepare_cached(sql::DELETE_EXCEPTION)?.execute((id, handler))?;
+            return Ok(());
+        }
+        empty if empty == "[]" => empty,
+        old => history::append(&old, flush.now, "done", "delivered"),
+    };
+    tx.prepare_cached(sql::CLOSE_DONE)?.execute((id, handler, history, flush.now))?;
+    Ok(())
+}
+
+/// Says whether the row is open still.
+fn fail_row(tx: &Transaction<'_>, flush: &Flush, id: i64, found: Found, verdict: &Verdict) -> rusqlite::Result<bool> {
+    let decided = decide(flush, verdict, found.behind);
     let reason = decided.reason.unwrap_or_default();
-    let written = tx.prepare_cached(sql::FAIL_ROW)?.execute((
-        id,
-        &flush.handler,
-        began.state,
-        began.replays,
-        began.payload(),
-        decided.state,
-        decided.attempts,
-        decided.due,
-        history::shorten(reason),
-        history::append(&old, flush.now, decided.what.unwrap_or(decided.state), reason),
-        flush.now,
-    ))?;
-    Ok(written > 0)
+    let history = history::append(&found.history, flush.now, decided.what.unwrap_or(decided.state), reason);
+    let (handler, reason) = (&flush.handler, history::shorten(reason));
+    if found.retries && decided.state == RETRY && !found.crashed {
+        let again = (id, handler, decided.attempts, decided.due, reason, history, flush.now);
+        tx.prepare_cached(sql::FAIL_AGAIN)?.execute(again)?;
+    } else {
+        let failed = (id, handler, decided.state, decided.attempts, decided.due, reason, history, flush.now);
+        tx.prepare_cached(sql::FAIL_ROW)?.execute(failed)?;
+    }
+    Ok([RETRY, WAITING, PARKED].contains(&decided.state))
 }

@@ -4,6 +4,7 @@
 
 #[cfg(feature = "nats")]
 mod broker;
+mod cdn;
 mod choices;
 mod data_dir;
 mod file;
@@ -19,6 +20,7 @@ mod value;
 #[cfg(feature = "server")]
 mod webhooks;
 
+pub(super) use cdn::CdnLanes;
 #[cfg(feature = "server")]
 pub use choices::TokenRole;
 pub(super) use choices::collection;

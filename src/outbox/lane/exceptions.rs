@@ -43,6 +43,13 @@ impl Lane {
         log: &[LogRow],
         finished: &mut HashSet<i64>,
     ) -> Result<bool, Interrupt> {
+        let is_through = self.progress.position() >= self.rows_until;
+        if !head.followed && is_through && !self.progress.is_blocked(key) {
+            // Nothing was open behind it, and nothing has come since but by an operator's hand: what such a hand opens, or
+            // asks for again, is found by the look that `heal` brings about before an event of the key is called.
+            self.progress.heal(key);
+            return Ok(true);
+        }
         let Some(waiting) = self.read_waiting(key, head)? else { return Ok(true) };
         for exception in &waiting {
             if self.progress.has_run(exception.id) {
@@ -63,7 +70,7 @@ impl Lane {
             }
         }
         // After a rewind there may be more of them further on.
-        if waiting.len() < EXCEPTIONS_PER_PASS as usize && self.progress.position() >= self.rows_until {
+        if waiting.len() < EXCEPTIONS_PER_PASS as usize && is_through {
             self.progress.heal(key);
         }
         Ok(true)
@@ -111,8 +118,8 @@ impl Lane {
                 if connection.prepare_cached(sql::ASKED_FOR_AGAIN)?.query_row(asked, |row| row.get(0))? {
                     return Ok(None);
                 }
-                let parameters = (name, key, id, EXCEPTIONS_PER_PASS, reach(connection, position)?);
-                log::read_exceptions(connection, sql::READ_WAITING, parameters, bytes).map(Some)
+                let waiting = (name, key, id, EXCEPTIONS_PER_PASS, reach(connection, position)?);
+                log::read_exceptions(connection, name, (sql::READ_WAITING, waiting), bytes, |_| true).map(Some)
             })
             .map_err(|error| Interrupt::Database(format!("reading failed: {error}")))
     }

@@ -183,9 +183,9 @@ impl Lane {
                         let reach = reach(connection, progress.position())?;
                         // A suspect goes first, and the dead owner may have been ahead of its cursor.
                         let reaches = (reach, reach.max(single_step_to));
-                        due = read_due(connection, name, (now, far), reaches, limits.bytes)?;
                         // Those whose outcome is on its way to the disk look due still.
-                        due.retain(|exception| !progress.has_run(exception.id));
+                        let wanted = |id| !progress.has_run(id);
+                        due = read_due(connection, name, (now, far), reaches, limits.bytes, wanted)?;
                         due.truncate(most_due);
                     }
                     log = log::read_log(connection, matcher, position, limits, (name, ask))?;
@@ -251,13 +251,16 @@ fn read_due(
     (now, far): (i64, i64),
     (reach, suspects_to): (i64, i64),
     bytes: usize,
+    wanted: impl Fn(i64) -> bool,
 ) -> rusqlite::Result<Vec<Exception>> {
     let limit = EXCEPTIONS_PER_PASS;
-    let mut due = log::read_exceptions(connection, sql::READ_CRASHED, (handler, limit, suspects_to), bytes)?;
+    let crashed = (sql::READ_CRASHED, (handler, limit, suspects_to));
+    let mut due = log::read_exceptions(connection, handler, crashed, bytes, &wanted)?;
     let suspects: HashSet<i64> = due.iter().map(|exception| exception.id).collect();
+    let wanted = |id| !suspects.contains(&id) && wanted(id);
     for (statement, time) in [(sql::READ_DUE, now), (sql::READ_STRANDED, far)] {
-        let more = log::read_exceptions(connection, statement, (handler, time, limit, reach), bytes)?;
-        due.extend(more.into_iter().filter(|exception| !suspects.contains(&exception.id)));
+        let timed = (statement, (handler, time, limit, reach));
+        due.extend(log::read_exceptions(connection, handler, timed, bytes, wanted)?);
     }
     Ok(due)
 }

@@ -108,6 +108,8 @@ impl Webhook {
             .max_idle_connections_per_host(options.concurrency)
             .timeout_global(Some(options.timeout))
             .timeout_recv_body(Some(BODY_TIME))
+            // What an endpoint says is of no interest: it need not be packed, nor unpacked here.
+            .accept_encoding("")
             .user_agent(options.user_agent.as_str())
             .build();
         let guard = Guard { allow_private: options.allow_private, lookup, system: DefaultResolver::default() };
