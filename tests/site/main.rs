@@ -11,6 +11,7 @@ mod browser;
 mod described;
 mod feeds;
 mod harness;
+mod health;
 mod hostile;
 mod jobs;
 mod markup;
