@@ -89,7 +89,8 @@ mod tests {
 
     #[test]
     fn what_is_appended_is_read_back_whatever_the_text_before_looks_like() {
-        let entry = |at, what: &str, reason: &str| HistoryEntry { at, what: what.to_owned(), reason: reason.to_owned() };
+        let entry =
+            |at, what: &str, reason: &str| HistoryEntry { at, what: what.to_owned(), reason: reason.to_owned() };
         for before in ["[]", " [ ] ", "", "null", "[{}]", "[{\"at\":1}]", "not json"] {
             let history = append(before, 2, "retry", "a \"quoted\" ] line\nand\0 more");
             assert_eq!(parse(&history), [entry(2, "retry", "a \"quoted\" ] line\nand more")], "{before}");

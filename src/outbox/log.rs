@@ -313,7 +313,11 @@ fn decode_exception(row: &Row<'_>, id: i64, everything: &mut Matcher) -> rusqlit
     Ok(Exception {
         id,
         key: optional_text(row, 8).ok().flatten().map(str::to_owned),
-        began: Began { state, replays: row.get(12)?, payload: row.get_ref(14)?.as_bytes_or_null()?.map(<[u8]>::to_vec) },
+        began: Began {
+            state,
+            replays: row.get(12)?,
+            payload: row.get_ref(14)?.as_bytes_or_null()?.map(<[u8]>::to_vec),
+        },
         attempts,
         crashes: count(row, 11)?,
         superseded: row.get::<_, Option<i64>>(13)?.is_some(),
