@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use super::CliError;
 use super::app::App;
+use super::settings::CdnLanes;
 use crate::lifecycle::{BoxError, Service, StartContext};
 use crate::outbox::{Handler, LaneState, LaneStatus, Operator, Relay, RelayOptions};
 use crate::sinks::cache::{PageCache, PageHandler};
-use crate::sinks::cdn::CdnPurge;
+use crate::sinks::cdn::CdnAgain;
 use crate::sinks::search::SearchIndex;
 
 /// How long the lanes may go without moving a cursor before an import stops waiting for them.
@@ -19,12 +20,13 @@ const LOOK: Duration = Duration::from_millis(500);
 const STOP_WITHIN: Duration = Duration::from_secs(30);
 
 /// Handlers that only some settings ask for, by name.
-pub(super) type Further = Vec<(&'static str, Arc<dyn Handler>)>;
+pub(super) type Further = Vec<(String, Arc<dyn Handler>)>;
 
 /// The relay, and what has to be told before it stops.
 pub(super) struct Delivery {
     relay: Relay,
     search: SearchIndex,
+    cdn_again: Option<CdnAgain>,
     operator: Operator,
 }
 
@@ -37,7 +39,7 @@ impl Delivery {
     pub(super) fn new(
         app: &App,
         pages: PageCache,
-        cdn: Option<CdnPurge>,
+        cdn: Option<CdnLanes>,
         further: Further,
         options: RelayOptions,
     ) -> Result<Self, CliError> {
@@ -46,14 +48,19 @@ impl Delivery {
             .options(options)
             .handler("search", app.search.clone())
             .handler("cache", PageHandler::new(pages, repository, app.renderer.clone()));
-        if let Some(cdn) = cdn {
-            handlers = handlers.handler("cdn", cdn);
+        let mut cdn_again = None;
+        if let Some(CdnLanes { purge, again }) = cdn {
+            handlers = handlers.handler("cdn", purge);
+            if let Some(again) = &again {
+                handlers = handlers.handler("cdn-again", again.clone());
+            }
+            cdn_again = again;
         }
         for (name, handler) in further {
             handlers = handlers.shared_handler(name, handler);
         }
         let relay = handlers.build().map_err(|error| CliError::failed(error.to_string()))?;
-        Ok(Self { relay, search: app.search.clone(), operator: Operator::new(&app.database) })
+        Ok(Self { relay, search: app.search.clone(), cdn_again, operator: Operator::new(&app.database) })
     }
 
     /// The relay, to be looked at.
@@ -126,8 +133,11 @@ impl Service for Delivery {
     }
 
     fn stop(&self, deadline: Instant) -> Result<(), BoxError> {
-        // A rebuild of the index would keep its lane's thread busy.
+        // A rebuild of the index, and the wait for a second purge, would keep their lanes' threads busy.
         self.search.close();
+        if let Some(again) = &self.cdn_again {
+            again.close();
+        }
         Service::stop(&self.relay, deadline)
     }
 }

@@ -97,7 +97,7 @@ and node_modules are skipped, links to folders are not entered. A file may open 
 
 A heading that gives the title is taken out of the text if it opens it. A time without a zone is taken as UTC, with a note. Other \
 keys are passed over. An index.md or _index.md without a text is skipped, with a note. A file that cannot be stored is reported with its name, the line and the reason; the others are imported \
-all the same.
+all the same. A database that fails, or a site that is read-only, ends the import: what came before is stored, and importing again goes on.
 
 A file is known by the collection's name and its path below PATH, so importing again changes nothing. A changed file updates \
 its article, unless that was edited since (it is kept, and reported) or deleted (it stays deleted, and is reported). The events \

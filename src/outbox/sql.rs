@@ -4,14 +4,7 @@
 //! written the way the index `deliveries_open` writes it, for the same reason. `INDEXED BY` stands where SQLite would
 //! otherwise take `deliveries_state` and walk every row of a state for each event.
 
-/// Declares the statements and the list that the plan test walks.
-macro_rules! statements {
-    ($($(#[$doc:meta])* $name:ident = $text:expr;)*) => {
-        $($(#[$doc])* pub(super) const $name: &str = $text;)*
-        #[cfg(test)]
-        pub(super) const ALL: &[(&str, &str)] = &[$((stringify!($name), $name)),*];
-    };
-}
+use crate::storage::statements;
 
 /// What the operator sees of an exception.
 macro_rules! exception_columns {
@@ -330,11 +323,7 @@ mod tests {
     }
 
     fn plan_of(text: &str) -> Vec<String> {
-        let connection = database();
-        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
-        let parameters = vec![rusqlite::types::Null; statement.parameter_count()];
-        let rows = statement.query_map(rusqlite::params_from_iter(parameters), |row| row.get(3)).unwrap();
-        rows.collect::<Result<_, _>>().unwrap()
+        crate::storage::plan_of(&database(), text)
     }
 
     #[test]

@@ -11,6 +11,8 @@
 //! name, hands the events of any outbox on to a broker and knows no articles.
 
 #[cfg(feature = "sinks")]
+mod answer;
+#[cfg(feature = "sinks")]
 pub mod cache;
 #[cfg(feature = "sinks")]
 pub mod cdn;
@@ -24,6 +26,8 @@ pub mod nats;
 pub mod render;
 pub mod search;
 mod source;
+#[cfg(feature = "sinks")]
+pub mod webhook;
 
 pub use change::article_event_types;
 pub use html::{encode_segment, escape};

@@ -1,5 +1,6 @@
 //! The relay from outside: real files, real threads, an injected clock.
 
+mod crowd;
 mod delivery;
 mod exceptions;
 mod harness;
@@ -15,3 +16,6 @@ mod panics;
 mod resilience;
 mod retention;
 mod threads;
+mod threads_acts;
+mod threads_moves;
+mod threads_takeover;

@@ -1,7 +1,7 @@
 //! A site on a free loopback port, with every part that `serve` has, and a client for it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 use vayu_articles::article::{self, ArticleRepository};
@@ -17,7 +17,8 @@ use vayu_articles::sinks::render::{Renderer, SiteInfo};
 use vayu_articles::sinks::search::{SearchIndex, SearchOptions};
 use vayu_articles::storage::{Database, Options};
 
-pub const LONG: Duration = Duration::from_secs(30);
+pub use crate::waiting::{LONG, wait_or, wait_until};
+
 /// The token with which requests are sent.
 pub const TOKEN: &str = "the-token-of-these-tests";
 /// One that may write, but not operate.

@@ -17,5 +17,9 @@ mod markup;
 mod metrics;
 mod pages;
 mod pressure;
+#[path = "../recorder/mod.rs"]
+mod recorder;
 mod retries;
 mod storm;
+#[path = "../waiting/mod.rs"]
+mod waiting;

@@ -117,9 +117,10 @@ impl Spread {
         self.keys.get(key).is_some_and(|of| of.queued > 0)
     }
 
-    /// The log's window holds an event of this key that has not entered the lane's progress.
-    pub(super) fn is_in_window(&self, key: &str) -> bool {
-        self.window.iter().any(|slot| slot.key.as_deref() == Some(key))
+    /// The log's window holds an event of this key that went well, or may yet, and has not entered the lane's progress.
+    pub(super) fn may_supersede(&self, key: &str) -> bool {
+        let may_be_done = |state: &SlotState| matches!(state, SlotState::Pending | SlotState::Known(Called::Done));
+        self.window.iter().any(|slot| slot.key.as_deref() == Some(key) && may_be_done(&slot.state))
     }
 
     pub(super) fn is_blocking(&self, key: &str) -> bool {

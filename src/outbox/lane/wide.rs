@@ -53,7 +53,7 @@ impl Lane {
         for exception in seen.due {
             // What was replayed while a later event of its key ran waits for that outcome to be written.
             let replayed = exception.began.replays > 0;
-            let is_busy = |key: &str| self.spread.is_queued(key) || (replayed && self.spread.is_in_window(key));
+            let is_busy = |key: &str| self.spread.is_queued(key) || (replayed && self.spread.may_supersede(key));
             let busy = exception.key.as_deref().is_some_and(is_busy);
             if !busy && self.has_room_for_row(&exception) {
                 new = true;

@@ -1,0 +1,10 @@
+//! A real Varnish with the repository's own VCL in front of the server: no page that a reader gets is stale once the relay
+//! has delivered. Without Varnish these tests are skipped, unless `REQUIRE_SERVICES=1`.
+#![cfg(feature = "server")]
+
+mod changes;
+mod harness;
+mod outage;
+mod race;
+mod rules;
+mod storm;

@@ -1,0 +1,140 @@
+//! Many changes while readers fetch.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use vayu_articles::article::{ArticlePatch, Expected, Kind, NewArticle, Status};
+use vayu_articles::queue::WriteError;
+use vayu_articles::service::WriteContext;
+use vayu_articles::sinks::cdn::CdnShape;
+use vayu_articles::sinks::encode_segment;
+
+use super::harness::{AGAIN, Fronted};
+
+const MUTATIONS: usize = 200;
+const READERS: usize = 3;
+const TAGS: [&str; 8] = ["red", "Green", "naïve café", "a/b?c#d", "日本語", "x, y", "_5f", "tag"];
+const SLUGS: usize = 24;
+
+#[test]
+fn after_200_random_mutations_by_key_no_fetched_page_is_stale() {
+    storm(CdnShape::Keys);
+}
+
+#[test]
+fn after_200_random_mutations_by_purge_no_fetched_page_is_stale() {
+    storm(CdnShape::Purge);
+}
+
+#[test]
+fn after_200_random_mutations_by_ban_no_fetched_page_is_stale() {
+    storm(CdnShape::Ban);
+}
+
+fn storm(shape: CdnShape) {
+    let Some(site) = Fronted::start(shape, Some(AGAIN)) else { return };
+    let seed = std::env::var("VARNISH_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos().into());
+    eprintln!("VARNISH_SEED={seed} shape {}", shape.as_str());
+    let paths: Vec<String> = paths().into_iter().collect();
+    site.post("s0", "text", &["red"]);
+    site.drain();
+    site.warm("/articles/s0");
+
+    let (done, fetched, hits) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for reader in 0..READERS {
+            let (site, paths, done, fetched, hits) = (&site, &paths, &done, &fetched, &hits);
+            scope.spawn(move || {
+                let _end = End(done);
+                let mut random = fastrand::Rng::with_seed(seed ^ (reader as u64 + 1));
+                while !done.load(Ordering::Relaxed) {
+                    let page = site.get(&paths[random.usize(..paths.len())]);
+                    assert!(page.status == 200 || page.status == 404, "{page:?}");
+                    fetched.fetch_add(1, Ordering::Relaxed);
+                    hits.fetch_add(u64::from(page.is_hit()), Ordering::Relaxed);
+                }
+            });
+        }
+        // Whoever panics, all end.
+        let _end = End(&done);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut applied = 0;
+        for _ in 0..MUTATIONS * 20 {
+            applied += usize::from(mutate(&site, &mut random));
+            if applied == MUTATIONS {
+                break;
+            }
+            // Every so often the readers get to see a state for a while.
+            let seen = fetched.load(Ordering::Relaxed) + random.u64(..4);
+            while fetched.load(Ordering::Relaxed) < seen && !done.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        assert_eq!(applied, MUTATIONS);
+    });
+    site.drain();
+    assert!(hits.into_inner() > 0, "the readers were served from the cache");
+    assert_eq!(site.count("SELECT count(*) FROM event_exceptions"), 0);
+    // Twice: what the first look has brought into the cache, too.
+    site.assert_fresh(paths.iter().map(String::as_str));
+    site.assert_fresh(paths.iter().map(String::as_str));
+}
+
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn slug(random: &mut fastrand::Rng) -> String {
+    format!("s{}", random.usize(..SLUGS))
+}
+
+fn tags(random: &mut fastrand::Rng) -> Vec<&'static str> {
+    TAGS.into_iter().filter(|_| random.u8(..3) == 0).collect()
+}
+
+/// `false` if it was refused: no such article, or the slug is taken.
+fn mutate(site: &Fronted, random: &mut fastrand::Rng) -> bool {
+    let context = WriteContext::default();
+    let (at, text) = (slug(random), format!("text {}", random.u32(..)));
+    let update = |patch| site.service.update(&at, patch, Expected::any(), &context);
+    let written = match random.u8(..10) {
+        0..=2 => {
+            let kind = if random.u8(..5) == 0 { Kind::Page } else { Kind::Post };
+            let status = if random.u8(..4) == 0 { Status::Draft } else { Status::Published };
+            let article = NewArticle::new(format!("Title {text}"), text).slug(at).tags(tags(random));
+            site.service.create(article.kind(kind).status(status), &context)
+        }
+        3 => update(ArticlePatch::default().content(text)),
+        4 => update(ArticlePatch::default().title(text)),
+        5 => update(ArticlePatch::default().tags(tags(random))),
+        6 => update(ArticlePatch::default().slug(slug(random))),
+        7 => update(ArticlePatch::default().status(if random.bool() { Status::Draft } else { Status::Published })),
+        8 => update(
+            ArticlePatch::default().slug(slug(random)).tags(tags(random)).content(text).status(Status::Published),
+        ),
+        _ => site.service.delete(&at, Expected::any(), &context),
+    };
+    match written {
+        Ok(_) => true,
+        Err(WriteError::Article(error)) if matches!(error.code(), "not_found" | "slug_taken") => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn paths() -> BTreeSet<String> {
+    let fixed =
+        ["/", "/?page=2", "/feed.xml", "/sitemap.xml", "/api/v1/articles", "/api/v1/articles?limit=5", "/api/v1/tags"];
+    let slugs = (0..SLUGS).flat_map(|number| [format!("/articles/s{number}"), format!("/api/v1/articles/s{number}")]);
+    let of_tag = |tag: &str| {
+        let key = encode_segment(&vayu_articles::article::tag_key(tag));
+        [format!("/tags/{key}"), format!("/tags/{}", encode_segment(tag)), format!("/api/v1/articles?tag={key}")]
+    };
+    fixed.map(str::to_owned).into_iter().chain(slugs).chain(TAGS.into_iter().flat_map(of_tag)).collect()
+}
