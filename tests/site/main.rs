@@ -9,6 +9,7 @@ mod api;
 mod article_support;
 mod browser;
 mod described;
+mod edge;
 mod feeds;
 mod harness;
 mod hostile;
