@@ -116,10 +116,6 @@ impl Delivery {
         }
     }
 
-<<<<<<< HEAD
-    /// The lanes of this relay that have not passed event `newest`.
-    fn behind(&self, newest: i64) -> Vec<LaneStatus> {
-=======
     /// Ends calls to endpoints that do not answer, unless the relay has `stopped` before. Those that do answer get half of the
     /// time to take what is committed.
     fn cut_webhooks(&self, stopped: &Receiver<()>, deadline: Instant) {
@@ -129,10 +125,8 @@ impl Delivery {
         }
     }
 
-    /// The lanes of this relay that have not passed the newest event.
-    fn behind(&self) -> Vec<LaneStatus> {
-        let newest = self.operator.stats().map_or(i64::MAX, |stats| stats.last_id);
->>>>>>> hooks
+    /// The lanes of this relay that have not passed event `newest`.
+    fn behind(&self, newest: i64) -> Vec<LaneStatus> {
         let mut lanes = self.relay.status();
         lanes.retain(|lane| lane.cursor < newest && !matches!(lane.state, LaneState::Standby { .. } | LaneState::Held));
         lanes
