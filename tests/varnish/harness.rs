@@ -337,8 +337,7 @@ fn serve(site: Site, barrier: Arc<Barrier>) -> Engine {
         barrier.pass(&request.path);
         answer
     };
-    let mut options = EngineOptions::default();
-    options.addr = "127.0.0.1:0".parse().unwrap();
+    let options = EngineOptions { addr: "127.0.0.1:0".parse().unwrap(), ..EngineOptions::default() };
     let engine = Engine::new(options, Arc::new(handler));
     engine.start(&StartContext::standalone("http", LONG)).unwrap();
     engine

@@ -24,11 +24,11 @@ fn an_outage_of_varnish_spends_nothing_and_is_caught_up_with() {
             lanes.iter().any(|lane| lane.handler == "cdn" && matches!(lane.state, LaneState::Paused { .. }))
         };
         wait_until("the lane pauses", cdn_pauses);
-        assert_eq!(site.count("SELECT count(*) FROM event_exceptions"), 0, "nothing is spent");
+        assert_eq!(site.count("SELECT count(*) FROM deliveries"), 0, "nothing is spent");
         site.varnish.up(backend);
         let paths: Vec<String> = (0..10).map(|number| format!("/articles/p{number}")).collect();
         site.wait_for_lane("cdn");
-        assert_eq!(site.count("SELECT count(*) FROM event_exceptions"), 0);
+        assert_eq!(site.count("SELECT count(*) FROM deliveries"), 0);
         site.assert_fresh(paths.iter().map(String::as_str));
         assert!(site.warm("/articles/p3").body.contains("new"));
     }
