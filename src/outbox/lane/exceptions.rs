@@ -5,8 +5,7 @@ use std::time::Instant;
 
 use super::call::Called;
 use super::{Interrupt, Lane};
-use crate::outbox::dispatch::OnDeadLetter;
-use crate::outbox::flush::{Change, Verdict};
+use crate::outbox::flush::{Change, SUPERSEDED, Verdict};
 use crate::outbox::log::{Body, Exception, LogRow};
 
 impl Lane {
@@ -51,7 +50,7 @@ impl Lane {
     pub(super) fn verdict_without_call(&self, exception: &Exception) -> Option<Verdict> {
         if exception.superseded {
             let reason = "a later event of its key is done; replay it with force if it must run".to_owned();
-            return Some(Verdict::Final { attempts: exception.attempts, what: "superseded", reason });
+            return Some(Verdict::Final { attempts: exception.attempts, what: SUPERSEDED, reason });
         }
         match &exception.body {
             Body::Event(_) => None,
@@ -66,7 +65,7 @@ impl Lane {
         if let Some(key) = &exception.key {
             match verdict {
                 Verdict::Done | Verdict::Discarded { .. } => {}
-                Verdict::Final { .. } if self.on_dead_letter == OnDeadLetter::Continue => self.progress.mark_dead(key),
+                _ if self.passes_over(&verdict) => self.progress.mark_dead(key),
                 _ => self.progress.block(key),
             }
         }

@@ -139,7 +139,7 @@ impl Lane {
     }
 
     pub(super) fn passes_over(&self, verdict: &Verdict) -> bool {
-        matches!(verdict, Verdict::Final { .. }) && self.on_dead_letter == OnDeadLetter::Continue
+        matches!(verdict, Verdict::Final { .. }) && !verdict.parks(self.on_dead_letter == OnDeadLetter::ParkKey)
     }
 
     fn hand_out(&mut self) {
