@@ -253,7 +253,8 @@ fn an_endpoint_that_never_answers_is_cut_off_at_the_stop_and_gets_its_events_fro
     let server = start(&place, &arguments);
     write(&place, &server, "heron");
     write(&place, &server, "egret");
-    shop.wait(|calls| ids(calls).len() == 2);
+    // The other may wait for the same thread.
+    shop.wait(|calls| !calls.is_empty());
     place.stop(server);
     assert_eq!(place.count("SELECT count(*) FROM deliveries WHERE handler = 'webhook:shop'"), 0, "nothing was spent");
 

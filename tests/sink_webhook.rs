@@ -147,6 +147,7 @@ fn case_c53_answers_of_an_endpoint() {
         (Answer::Status(503, "Retry-After: 3\r\n", ""), "unavailable for 3"),
         (status(504), "unavailable"),
         (Answer::Cut, "unavailable"),
+        (Answer::Garbage, "unavailable"),
         (Answer::Silence, "unavailable"),
         (Answer::HalfABody, "done"),
         (Answer::HeadOnly, "done"),
@@ -160,10 +161,12 @@ fn case_c53_answers_of_an_endpoint() {
 }
 
 #[test]
-fn case_c53_nobody_listening_and_no_such_name_are_outages() {
+fn case_c53_nobody_listening_no_such_name_and_no_tls_are_outages() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let webhook = |url: &str| Webhook::new(options(url.to_owned()), Arc::new(ManualClock::new(NOW))).unwrap();
     assert_eq!(outcome(webhook(&format!("http://{address}/")).handle(&event())), "unavailable");
+    let plain = Endpoint::start([]).url().replace("http:", "https:");
+    assert_eq!(outcome(webhook(&plain).handle(&event())), "unavailable");
     let nowhere = Webhook::with_lookup(
         options("https://nowhere.test/".to_owned()),
         Arc::new(ManualClock::new(NOW)),

@@ -141,7 +141,7 @@ fn find(
             let page = ledger.entries(&query).map_err(unreadable)?;
             looked_at += page.len();
             let Some(last) = page.last() else { break };
-            query.after = Some((last.handler.clone(), last.event_id.clone()));
+            query.after = Some(last.place.clone());
             found.extend(page.into_iter().filter(|entry| wanted.takes(entry)));
             if found.len() > limit || looked_at >= MAX_LOOKED_AT {
                 found.truncate(limit);
@@ -270,7 +270,7 @@ fn stats(ledger: &Ledger, as_json: bool, out: &mut Output) -> Result<(), CliErro
             }
             let page = ledger.entries(&query).map_err(unreadable)?;
             let Some(last) = page.last() else { break };
-            query.after = Some((last.handler.clone(), last.event_id.clone()));
+            query.after = Some(last.place.clone());
             page.iter().for_each(|entry| counts.entry(entry.handler.clone()).or_default()[place] += 1);
         }
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use vayu_articles::article::{self, Article, ArticlePatch, ArticleRepository, Expected, NewArticle};
-use vayu_articles::clock::SystemClock;
+use vayu_articles::clock::{SharedClock, SystemClock};
 use vayu_articles::http::engine::{Engine, EngineOptions, Request};
 use vayu_articles::http::{Access, Edge, Health, Role, Site, SiteParts};
 use vayu_articles::jobs::{self, JobOptions, JobRunner, Journal};
@@ -179,6 +179,11 @@ impl Page {
 impl Fronted {
     /// `None` where there is no varnishd.
     pub fn start(shape: CdnShape, again: Option<Duration>) -> Option<Self> {
+        Self::start_by(shape, again, SystemClock::shared())
+    }
+
+    /// The second purge comes when this clock says so, and not later than its delay.
+    pub fn start_by(shape: CdnShape, again: Option<Duration>, clock: SharedClock) -> Option<Self> {
         let mut varnish = Varnish::find()?;
         let folder = tempfile::tempdir().unwrap();
         let components = [outbox::COMPONENT, article::COMPONENT, jobs::COMPONENT];
@@ -194,7 +199,7 @@ impl Fronted {
         let mut options = CdnOptions::new(format!("http://127.0.0.1:{}/", varnish.port), BASE);
         options.shape = shape;
         options.further_paths = SITE_PATHS.iter().map(|path| (*path).to_owned()).collect();
-        let again = again.map(|delay| CdnAgain::new(options.clone(), delay, SystemClock::shared()).unwrap());
+        let again = again.map(|delay| CdnAgain::new(options.clone(), delay, clock).unwrap());
         let mut pause = RelayOptions::default();
         pause.policy.pause_base = Duration::from_millis(200);
         pause.policy.pause_max = Duration::from_millis(400);
