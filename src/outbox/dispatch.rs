@@ -6,8 +6,19 @@ use super::Event;
 
 /// Why a delivery did not succeed; decides what the relay does next.
 ///
-/// Errors of I/O, SQLite, JSON, reads, writes and [`insert`](super::insert) convert into it, so a handler may use `?`.
-/// Here one inserts a follow-up event. Since it may be called twice for one event, it does so only if its own row is new:
+/// Errors of I/O, SQLite, JSON, reads, writes and [`insert`](super::insert), and of the HTTP client `ureq` with feature
+/// `sinks`, convert into it, so a handler may use `?`. What would hit the next event as well counts as an outage:
+///
+/// | error of | `Unavailable` | `Poison` | `Retry` |
+/// |---|---|---|---|
+/// | I/O | not reachable, cut, timed out; no space, memory, right, free address or file handle; a failing device | never | the rest |
+/// | SQLite | busy, locked, full, read-only, corrupt, no database, not to be opened, I/O, memory | too big | constraint, statement, row, the rest |
+/// | HTTP | no answer or none that is HTTP, TLS, proxy; 401, 403, 407, 429, 502 to 504 | the request cannot be made; other 4xx | 408, 425, other 5xx; an answer that cannot be used |
+/// | JSON | reading it failed | it does not parse | |
+/// | [`read`](crate::storage::Database::read) | no connection, not open, too long | | a read within a read |
+/// | [`transact`](crate::storage::QueueWriter::transact) | full queue, stopped, the database failed, outcome unknown | larger than the queue | panicked, refused, a write within a write |
+///
+/// The closure's own error keeps its class in the last two. Here one inserts a follow-up event. Since it may be called twice for one event, it does so only if its own row is new:
 ///
 /// ```
 /// use vayu_articles::outbox::{self, DispatchError, Event, InsertError, NewEvent};

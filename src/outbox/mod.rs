@@ -68,6 +68,7 @@ mod policy;
 mod poll_cost;
 mod relay;
 mod retention;
+mod row_writer;
 mod sql;
 mod standing;
 #[cfg(test)]
@@ -83,7 +84,7 @@ pub use history::HistoryEntry;
 pub use lane::{LaneState, LaneStatus};
 pub use ledger::{
     COMPONENT as LEDGER_COMPONENT, Ledger, LedgerActError, LedgerEntry, LedgerError, LedgerOptions, LedgerOutcome,
-    LedgerQuery, LedgerSetupError, LedgerState,
+    LedgerPlace, LedgerQuery, LedgerSetupError, LedgerState,
 };
 pub use operator::{
     DiscardError, EditError, EventStory, ExceptionCounts, ExceptionCursor, ExceptionInfo, ExceptionPage,

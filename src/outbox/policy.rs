@@ -76,6 +76,8 @@ pub(super) fn millis(duration: Duration) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -102,6 +104,56 @@ mod tests {
                     assert!(!pause.is_zero() && pause <= max, "base {base:?}, n {n}, random {random}: {pause:?}");
                 }
             }
+        }
+    }
+
+    /// Any length, and often one at the edges of what fits.
+    fn any_duration() -> impl Strategy<Value = Duration> {
+        let edges = [0, 1, 999_999, u64::from(u32::MAX), u64::MAX / 2, u64::MAX];
+        prop_oneof![
+            (any::<u64>(), 0..1_000_000_000_u32).prop_map(|(seconds, nanos)| Duration::new(seconds, nanos)),
+            any::<u32>().prop_map(|millis| Duration::from_millis(millis.into())),
+            proptest::sample::select(edges.to_vec()).prop_map(Duration::from_secs),
+            proptest::sample::select(edges.to_vec()).prop_map(Duration::from_nanos),
+            Just(Duration::MAX),
+        ]
+    }
+
+    fn any_count() -> impl Strategy<Value = u32> {
+        prop_oneof![0..70_u32, any::<u32>(), Just(u32::MAX)]
+    }
+
+    proptest! {
+        /// Numbers from settings and from the other side, however absurd: no panic, and the promises of each function hold.
+        #[test]
+        fn case_c50_no_number_overflows(
+            backoff in (any_duration(), any_duration()),
+            pause in (any_duration(), any_duration()),
+            failed in any_count(),
+            retry_after in proptest::option::of(any_duration()),
+            random in any::<f64>(),
+        ) {
+            let (backoff_base, backoff_max) = backoff;
+            let (pause_base, pause_max) = pause;
+            let policy = Policy { backoff_base, backoff_max, pause_base, pause_max, ..Policy::default() };
+            let delay = policy.retry_delay(failed);
+            prop_assert!(delay <= backoff_max && delay >= backoff_base.min(backoff_max));
+            prop_assert!(policy.retry_delay(failed.saturating_add(1)) >= delay);
+            let least = policy.pause_delay(failed, None, 0.0);
+            let pause = policy.pause_delay(failed, retry_after, random);
+            prop_assert!(pause >= least && pause <= pause_max);
+            prop_assert!(pause >= retry_after.unwrap_or_default().min(pause_max));
+            let sum = doubled_sum(backoff_base, failed, backoff_max);
+            prop_assert!(sum >= doubled_sum(backoff_base, failed.saturating_sub(1), backoff_max));
+            prop_assert!(failed == 0 || sum >= backoff_base.min(backoff_max));
+            prop_assert!(millis(delay) >= 0 && millis(sum) >= 0 && millis(policy.longest_wait()) >= millis(delay));
+        }
+
+        /// The sum is that of the single delays, as far as these can be added one by one.
+        #[test]
+        fn the_sum_of_delays_is_that_of_each(base in any_duration(), count in 0..70_u32, max in any_duration()) {
+            let one_by_one = (0..count).fold(Duration::ZERO, |sum, times| sum.saturating_add(doubled(base, times, max)));
+            prop_assert_eq!(doubled_sum(base, count, max), one_by_one);
         }
     }
 

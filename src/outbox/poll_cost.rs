@@ -71,6 +71,7 @@ fn costs(connection: &Connection, cursor: i64) -> Vec<(&'static str, i64)> {
         ("due", run(connection, sql::READ_DUE, ("h", 1_000, LIVE, cursor))),
         ("stranded", run(connection, sql::READ_STRANDED, ("h", far, LIVE, cursor))),
         ("suspects", run(connection, sql::READ_CRASHED, ("h", LIVE, cursor))),
+        ("a row to run", run(connection, sql::READ_EXCEPTION_TO_RUN, (cursor, "h", 1_000))),
         ("dead letters", list),
         ("head of a key", run(connection, sql::LOWEST_OPEN, ("h", "one"))),
         ("one of a key", run(connection, sql::LIST_OF_KEY, ("h", 0, "dead1"))),

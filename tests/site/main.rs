@@ -9,13 +9,19 @@ mod api;
 mod article_support;
 mod browser;
 mod described;
+mod edge;
 mod feeds;
 mod harness;
+mod health;
 mod hostile;
 mod jobs;
 mod markup;
 mod metrics;
 mod pages;
 mod pressure;
+#[path = "../recorder/mod.rs"]
+mod recorder;
 mod retries;
 mod storm;
+#[path = "../waiting/mod.rs"]
+mod waiting;
