@@ -154,6 +154,57 @@ fn a_stop_without_a_client_and_one_during_the_start_end_with_0() {
 }
 
 #[test]
+fn a_stop_under_a_foreign_lock_past_its_deadline_names_who_is_left_behind_and_ends_with_1() {
+    let place = Place::new();
+    let mut server =
+        Server::start(&place, &["--busy-deadline", "60s", "--stop-timeout", "500ms", "--stop-budget", "2s"]);
+    assert_eq!(place.post(&server, &json!({"title": "Before", "content": "x"})).0, 201);
+    place.delivered(&server);
+    let held = lock(&place);
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(1), "{}", server.log_text());
+    let log = server.log_text();
+    assert!(log.contains("still running: ") && log.contains("relay"), "{log}");
+    drop(held);
+    // Its lanes still name it; it is dead, so the next one has them at once, and everything that was answered is there.
+    let next = Server::start(&place, &[]);
+    assert_eq!(place.post(&next, &json!({"title": "After", "content": "x"})).0, 201);
+    place.delivered(&next);
+    assert_eq!(place.count("SELECT count(*) FROM articles"), 2);
+    assert!(next.log_text().contains("takeover_from="), "{}", next.log_text());
+    place.stop(next);
+}
+
+/// As many writes as the queue takes wait for a foreign lock when the stop comes: each is stored and answered.
+#[test]
+fn case_c58_a_stop_with_a_full_queue_answers_each_write_that_was_taken() {
+    let place = Place::new();
+    for round in 0..5 {
+        let mut server = Server::start(&place, &["--busy-deadline", "60s", "--write-queue", "8"]);
+        let before = place.count("SELECT count(*) FROM articles");
+        let held = lock(&place);
+        let mut clients: Vec<_> = (0..12).map(|_| connect(&server)).collect();
+        for stream in &mut clients {
+            let (head, body) = creates(&format!("Round {round}"), "x");
+            stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        }
+        wait_for_writes(&place, &server, 8);
+        server.signal("TERM");
+        // The log is one for all rounds.
+        place.wait_until(|| server.log_text().matches("phase=shutdown").count() > round, &server);
+        drop(held);
+        let heads: Vec<_> = clients.into_iter().map(|stream| whole_answer(stream).0).collect();
+        let count = |status: &str| heads.iter().filter(|head| head.starts_with(status)).count();
+        let (stored, refused) = (count("http/1.1 201"), count("http/1.1 429") + count("http/1.1 503"));
+        assert!(stored >= 8 && stored + refused == heads.len(), "{heads:?}");
+        assert_eq!(server.wait().code(), Some(0), "{}", server.log_text());
+        let articles = place.count("SELECT count(*) FROM articles");
+        assert_eq!(articles - before, i64::try_from(stored).unwrap(), "stored are those that were answered so");
+        assert_eq!(place.count("SELECT count(*) FROM event_outbox"), articles);
+    }
+}
+
+#[test]
 fn a_full_queue_answers_429_at_once_and_recovers() {
     let place = Place::new();
     let server = Server::start(&place, &["--busy-deadline", "60s", "--write-queue", "1"]);

@@ -242,3 +242,26 @@ fn secrets_that_every_user_can_read_are_warned_of() {
     assert!(server.log_text().contains("event=webhook_secrets_open"), "{}", server.log_text());
     place.stop(server);
 }
+
+#[test]
+fn an_endpoint_that_never_answers_is_cut_off_at_the_stop_and_gets_its_events_from_the_next_run() {
+    let place = Place::new();
+    let shop = Endpoint::start([]);
+    shop.answer(Answer::Silence);
+    let mut arguments = arguments(&place, &[("shop", &shop, "timeout = \"25s\"")]);
+    arguments.extend(["--stop-timeout", "4s"].map(str::to_owned));
+    let server = start(&place, &arguments);
+    write(&place, &server, "heron");
+    write(&place, &server, "egret");
+    // The other may wait for the same thread.
+    shop.wait(|calls| !calls.is_empty());
+    place.stop(server);
+    assert_eq!(place.count("SELECT count(*) FROM deliveries WHERE handler = 'webhook:shop'"), 0, "nothing was spent");
+
+    let before = shop.calls().len();
+    shop.answer(FINE);
+    let server = start(&place, &arguments);
+    shop.wait(|calls| ids(&calls[before..]).len() == 2);
+    place.delivered(&server);
+    place.stop(server);
+}

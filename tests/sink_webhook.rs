@@ -147,6 +147,7 @@ fn case_c53_answers_of_an_endpoint() {
         (Answer::Status(503, "Retry-After: 3\r\n", ""), "unavailable for 3"),
         (status(504), "unavailable"),
         (Answer::Cut, "unavailable"),
+        (Answer::Garbage, "unavailable"),
         (Answer::Silence, "unavailable"),
         (Answer::HalfABody, "done"),
         (Answer::HeadOnly, "done"),
@@ -160,10 +161,12 @@ fn case_c53_answers_of_an_endpoint() {
 }
 
 #[test]
-fn case_c53_nobody_listening_and_no_such_name_are_outages() {
+fn case_c53_nobody_listening_no_such_name_and_no_tls_are_outages() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let webhook = |url: &str| Webhook::new(options(url.to_owned()), Arc::new(ManualClock::new(NOW))).unwrap();
     assert_eq!(outcome(webhook(&format!("http://{address}/")).handle(&event())), "unavailable");
+    let plain = Endpoint::start([]).url().replace("http:", "https:");
+    assert_eq!(outcome(webhook(&plain).handle(&event())), "unavailable");
     let nowhere = Webhook::with_lookup(
         options("https://nowhere.test/".to_owned()),
         Arc::new(ManualClock::new(NOW)),
@@ -270,4 +273,61 @@ fn a_connection_is_used_again() {
     }
     assert_eq!(endpoint.calls().len(), 3);
     assert_eq!(endpoint.connections(), 1);
+}
+
+fn documentation() -> String {
+    std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/webhooks.md")).unwrap()
+}
+
+/// The text between this opening line and the end of its block.
+fn block<'a>(text: &'a str, opening: &str) -> &'a str {
+    text.split_once(opening).and_then(|(_, rest)| rest.split_once("\n```")).expect(opening).0
+}
+
+#[test]
+fn the_documentation_shows_a_message_byte_for_byte() {
+    let endpoint = Endpoint::start([]);
+    let webhook = webhook(&endpoint, |options| {
+        options.secrets = secrets(&[OLD_SECRET]);
+        options.user_agent = "vayu-articles/0.1.0".to_owned();
+    });
+    let payload = concat!(
+        r#"{"id":"01a22fc7-7b33-7068-af86-ca641e009685","version":2,"kind":"post","slug":"herons","title":"Of herons","#,
+        r#""status":"published","tags":["birds"],"previous":{"slug":"heron","status":"published","tags":["birds"]}}"#
+    );
+    let _: vayu_articles::article::ArticleEvent = serde_json::from_str(payload).expect("as they are");
+    let mut event = NewEvent::from_json("article.updated.v1", payload).key("01a22fc7-7b33-7068-af86-ca641e009685");
+    event.event_id = "01a22fc8-0b1c-7a52-8e0f-3f1f7c1d2a44".to_owned();
+    event.correlation_id = Some("5b0c7d52-6a0e-4d4e-9b0b-0f6d3c1c5e11".to_owned());
+    webhook.handle(&event.occurred_at(NOW - 250).into_event(7)).unwrap();
+    let call = &endpoint.calls()[0];
+    assert_eq!(verified(call, &[OLD_SECRET], NOW), Ok(()));
+    let sent = format!("{}{}", call.head, call.body).replace("\r\n", "\n");
+    let sent =
+        sent.replace(&endpoint.address().to_string(), "shop.example").replace("/hooks?shop=1", "/hooks/articles");
+    assert_eq!(block(&documentation(), "```http\n"), sent);
+}
+
+/// What the page shows of verifying is what the example does.
+#[test]
+fn the_documentation_shows_how_the_example_verifies() {
+    let code = include_str!("../examples/webhook_receiver.rs");
+    let code: Vec<&str> = code.lines().map(str::trim).collect();
+    let documentation = documentation();
+    let lines = block(&documentation, "```rust\n").lines().map(str::trim);
+    for line in lines.filter(|line| !line.is_empty() && !line.starts_with("//")) {
+        assert!(code.contains(&line), "the example has no line {line:?}");
+    }
+}
+
+#[test]
+fn the_documentation_has_the_settings_and_the_table_of_answers() {
+    let documentation = documentation();
+    for field in ["name", "url", "secret", "secret_file", "types", "timeout", "allow_private", "concurrency", "source"]
+    {
+        assert!(documentation.contains(&format!("| `{field}`")), "{field}");
+    }
+    for answer in ["2xx", "408, 425, 429, 502, 503, 504", "401, 403, 407", "410", "500", "3xx"] {
+        assert!(documentation.contains(&format!("| {answer}")), "{answer}");
+    }
 }

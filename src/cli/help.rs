@@ -44,6 +44,11 @@ process at once, which loses nothing that was answered; one within 100 ms of the
   400, 413, 422                  sent again in halves; a single URL that gets it is given up
   3xx, any other 4xx             given up at once: mend the settings, then `outbox replay cdn --all`
 
+--webhooks names a TOML file with a [[webhook]] for each endpoint that gets events: name, url, secret (or secret_file), and, as needed, \
+types, timeout, allow_private, concurrency, source. Each message is signed (Standard Webhooks); each endpoint is a handler of its own, \
+webhook:NAME. What an endpoint answers means: 2xx done; 408, 425, 429, 502, 503, 504, 401, 403, 407, 410 or no answer: again, and it spends \
+no attempts; other 5xx: again, three calls in all; anything else: given up (a dead letter). docs/webhooks.md has the rest.
+
 Every setting is a flag, a variable of the environment and a key of the file that --config names; a flag counts before a \
 variable, that before the file. vayu-articles.example.toml has all keys; --print-config shows what a run would use and why. A \
 handler's call takes 30 s at most.
@@ -55,7 +60,8 @@ Examples:
   vayu-articles serve --config vayu-articles.toml --print-config
   vayu-articles serve --seed samples               (fills an empty database first)
   vayu-articles serve --cdn https://api.example/purge --site https://example.org
-  vayu-articles serve --cdn http://127.0.0.1:6081/ --cdn-shape keys --cdn-ttl 10m --site https://example.org    (Varnish)";
+  vayu-articles serve --cdn http://127.0.0.1:6081/ --cdn-shape keys --cdn-ttl 10m --site https://example.org    (Varnish)
+  vayu-articles serve --webhooks webhooks.toml";
 
 #[cfg(feature = "server")]
 pub(super) const TOKENS: &str = "\
@@ -133,7 +139,7 @@ pub(super) const ADOPT: &str = "\
 PATH is the database file, or the folder that holds vayupress.db. It is only read, in one snapshot, and may be in use. Taken over are \
 articles, drafts and pages with their ids, slugs, times and tags; scheduled posts; waiting write jobs; and pending events under their \
 event ids, but those that were delivered. Each row that stays behind is printed with its table, its name and the reason. A second run adds \
-nothing; after an interruption it completes the rest. Times without a zone are taken as UTC. `serve` then applies the jobs and delivers \
+nothing; after an interruption it completes the rest. Times without a zone are taken as UTC. The site must not be frozen. `serve` then applies the jobs and delivers \
 the events. The page docs/coming-from-vayupress.md says what differs.
 
 Exit code 1 means that a row was refused that should have come, or came as a dead letter; rows that stay behind by rule (dead, delivered, \
@@ -202,7 +208,7 @@ Examples:
   vayu-articles handler release cdn
   vayu-articles handler rewind search --to 4711
   vayu-articles handler rewind search --since 2026-03-01T00:00:00Z
-  vayu-articles handler backfill webhook --to-start
+  vayu-articles handler backfill webhook:shop --to-start
   vayu-articles handler rename mail post-office
   vayu-articles handler retire cdn --reason 'no CDN any more'";
 

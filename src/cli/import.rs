@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::app::App;
 use super::dates;
-use super::delivery::Delivery;
+use super::delivery::{Delivery, Further};
 use super::front_matter::{self, Document, DocumentError};
 use super::markdown_files::{self, Found, MarkdownFile};
 use super::output::{Output, say};
@@ -68,7 +68,7 @@ pub(super) fn run(settings: &Settings, args: &ImportArgs) -> Result<u8, CliError
 }
 
 fn deliver(app: &App, cdn: Option<CdnLanes>, settings: &Settings) -> Result<Vec<String>, CliError> {
-    Delivery::new(app, app.pages()?, cdn, Vec::new(), settings.relay())?.drain()
+    Delivery::new(app, app.pages()?, cdn, Further::default(), settings.relay())?.drain()
 }
 
 /// Stores every file of `source`, and says on stderr what needs saying.

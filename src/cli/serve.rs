@@ -84,11 +84,8 @@ pub(super) fn run(
 
 /// What else gets events: the broker and the webhooks' endpoints, as far as they are set.
 fn further_handlers(settings: &Settings) -> Result<Further, CliError> {
-    let mut further: Further = settings.webhooks()?.into_iter().map(|it| (it.lane(), Arc::new(it) as _)).collect();
-    if let Some(broker) = broker(settings)? {
-        further.push(("nats".to_owned(), broker));
-    }
-    Ok(further)
+    let webhooks = settings.webhooks()?.into_iter().map(Arc::new).collect();
+    Ok(Further { broker: broker(settings)?, webhooks })
 }
 
 #[cfg(feature = "nats")]

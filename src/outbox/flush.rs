@@ -44,6 +44,17 @@ pub(super) enum Verdict {
     },
 }
 
+/// What the history says of a replayed row whose key has gone on meanwhile.
+pub(super) const SUPERSEDED: &str = "superseded";
+
+impl Verdict {
+    /// Whether a row that ends so holds back later events of its key until an operator acts. What is superseded does not:
+    /// a later one is done already.
+    pub(super) fn parks(&self, park_keys: bool) -> bool {
+        park_keys && matches!(self, Self::Final { what, .. } if *what != SUPERSEDED)
+    }
+}
+
 /// The lane's pause, as others see it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Pause {

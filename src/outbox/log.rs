@@ -82,6 +82,15 @@ pub(super) struct Exception {
     pub(super) body: Body,
 }
 
+impl Exception {
+    /// Whether a handler may be given it together with others: nothing is known that speaks against it. What has failed
+    /// before, or was asked for by an operator, is run alone.
+    pub(super) fn may_join_a_batch(&self) -> bool {
+        let is_fresh = self.attempts == 0 && self.crashes == 0 && self.began.replays == 0;
+        is_fresh && !self.superseded && matches!(self.body, Body::Event(_))
+    }
+}
+
 /// The row as the run found it; its outcome is written only if it still is so.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Began {

@@ -84,7 +84,7 @@ pub use history::HistoryEntry;
 pub use lane::{LaneState, LaneStatus};
 pub use ledger::{
     COMPONENT as LEDGER_COMPONENT, Ledger, LedgerActError, LedgerEntry, LedgerError, LedgerOptions, LedgerOutcome,
-    LedgerQuery, LedgerSetupError, LedgerState,
+    LedgerPlace, LedgerQuery, LedgerSetupError, LedgerState,
 };
 pub use operator::{
     DiscardError, EditError, EventStory, ExceptionCounts, ExceptionCursor, ExceptionInfo, ExceptionPage,

@@ -229,7 +229,10 @@ fn create_locked(path: &Path) -> io::Result<File> {
     }
     // Only a help for people: a disk that is full must not keep the relay from starting.
     let _ = writeln!(file, "{}", std::process::id());
-    fs::rename(&temporary, path)?;
+    if let Err(error) = fs::rename(&temporary, path) {
+        let _ = fs::remove_file(&temporary);
+        return Err(error);
+    }
     Ok(file)
 }
 

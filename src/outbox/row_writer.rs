@@ -221,7 +221,7 @@ fn decide<'v>(flush: &Flush, verdict: &'v Verdict, behind: bool) -> Decided<'v> 
             reason: Some(reason),
         },
         Verdict::Final { attempts, what, reason } => Decided {
-            state: if flush.park_keys { PARKED } else { "dead_letter" },
+            state: if verdict.parks(flush.park_keys) { PARKED } else { "dead_letter" },
             attempts: *attempts,
             due: None,
             what: Some(what),

@@ -64,6 +64,20 @@ fn a_job_changes_the_article_that_its_slug_meant_there() {
 }
 
 #[test]
+fn an_article_with_an_id_that_is_no_text_stops_nothing_but_its_own_jobs() {
+    let old = with(
+        r#"INSERT INTO articles (id, title, slug, content, created_at, updated_at) VALUES
+             (X'FF', 'Odd', 'odd', 'Odd.', '2026-06-10', '2026-06-10'), (NULL, 'None', 'none', 'None.', '2026-06-10', '2026-06-10');
+           INSERT INTO write_jobs (id, op, article_json) VALUES
+             (1, 'delete', '{"slug":"odd"}'), (2, 'delete', '{"slug":"none"}'), (3, 'delete', '{"slug":"shared"}');
+           INSERT INTO event_outbox (id, event_type, payload) VALUES (1, 'article.updated.v1', '{"slug":"odd","tags":[]}');"#,
+    );
+    let ran = old.adopt(&[]);
+    assert_eq!((ran.sum("write_jobs", "adopted"), ran.sum("write_jobs", "left_out")), (1, 2));
+    assert!(ran.fates("event_outbox", "1")[0].1.contains("no article id"), "{:?}", ran.fates("event_outbox", "1"));
+}
+
+#[test]
 fn jobs_that_wait_for_each_other_agree_on_the_slug() {
     let old = with(
         r#"INSERT INTO write_jobs (id, op, article_json) VALUES

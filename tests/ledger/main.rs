@@ -2,5 +2,6 @@
 
 mod claims;
 mod crash;
+mod foreign_rows;
 mod harness;
 mod outcomes;

@@ -131,6 +131,7 @@ fn a_workers_dead_letters_are_listed_replayed_and_discarded_with_the_commands_of
     let url = broker.url();
     let arguments = ["worker", "--nats", &url, "--origin", "http://127.0.0.1:1", "--data", &here];
     let cdn = ["--worker-handlers", "cdn", "--cdn", "http://127.0.0.1:1/purge", "--site", "http://site.example"];
+    let cdn = [&cdn[..], &["--cdn-again", "off"]].concat();
     let (working, _) = Process::start(&[&arguments[..], &cdn].concat(), "works on");
     let outbox = |arguments: &[&str]| {
         let all: Vec<&str> = ["outbox"].iter().chain(arguments).chain(&["--data", &here]).copied().collect();

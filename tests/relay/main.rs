@@ -4,6 +4,7 @@ mod crowd;
 mod delivery;
 mod exceptions;
 mod harness;
+mod holds;
 mod hostile;
 mod operator;
 mod operator_check;

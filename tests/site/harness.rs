@@ -8,8 +8,8 @@ use vayu_articles::article::{self, ArticleRepository};
 use vayu_articles::http::engine::{Engine, EngineOptions};
 use vayu_articles::http::{Access, Edge, Health, Role, ServiceHealth, Site, SiteParts};
 use vayu_articles::jobs::{self, JobOptions, JobRunner, Jobs, Journal};
-use vayu_articles::lifecycle::{Service, StartContext};
-use vayu_articles::outbox::{self, Relay, RelayBuilder};
+use vayu_articles::lifecycle::{Manager, ManagerOptions, Service, StartContext};
+use vayu_articles::outbox::{self, Operator, Relay, RelayBuilder};
 use vayu_articles::queue::SqliteWriter;
 use vayu_articles::service::ArticleService;
 use vayu_articles::sinks::cache::{CacheOptions, PageCache, PageHandler};
@@ -127,11 +127,18 @@ impl TestSite {
             renderer,
             access: Access::fixed(&[("test", Role::Admin, TOKEN), ("pen", Role::Write, WRITE_TOKEN)]),
             relay: relay.clone(),
-            health: Box::new(|| {
-                let relay =
-                    ServiceHealth { name: "relay".to_owned(), state: "running".to_owned(), ..Default::default() };
-                Health { ready: true, services: vec![relay], lanes: Vec::new(), backlog_error: None }
-            }),
+            health: {
+                // The lanes as they are; a site of these tests has no manager whose services could be asked for.
+                let (operator, relay) = (Operator::new(&database), relay.clone());
+                let nobody = Manager::new(ManagerOptions::default()).handle();
+                Box::new(move || {
+                    let mut health = Health::look(&nobody, &relay, &operator);
+                    let (name, state) = ("relay".to_owned(), "running".to_owned());
+                    health.services = vec![ServiceHealth { name, state, ..Default::default() }];
+                    health.ready = true;
+                    health
+                })
+            },
         });
         let site = site.with_jobs(jobs.clone(), runner.clone()).with_edge(edge);
         let addr = "127.0.0.1:0".parse().unwrap();

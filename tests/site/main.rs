@@ -12,6 +12,7 @@ mod described;
 mod edge;
 mod feeds;
 mod harness;
+mod health;
 mod hostile;
 mod jobs;
 mod markup;

@@ -26,6 +26,8 @@ pub enum Answer {
     HalfABody,
     /// The head of an answer, and then nothing.
     HeadOnly,
+    /// What is no HTTP.
+    Garbage,
     /// Nothing, until the client goes away.
     Silence,
 }
@@ -138,6 +140,7 @@ fn serve(stream: TcpStream, state: &(Mutex<State>, Condvar)) {
             }
             Answer::HalfABody => "HTTP/1.1 200 OK\r\nContent-Length: 100\r\nConnection: close\r\n\r\nhalf".to_owned(),
             Answer::HeadOnly => "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n".to_owned(),
+            Answer::Garbage => "220 mail.example ESMTP\r\n\r\n".to_owned(),
             Answer::Cut | Answer::Silence => String::new(),
         };
         if stream.write_all(said.as_bytes()).is_err() {
@@ -145,7 +148,7 @@ fn serve(stream: TcpStream, state: &(Mutex<State>, Condvar)) {
         }
         match answer {
             Answer::Status(..) => {}
-            Answer::Cut | Answer::HalfABody => return,
+            Answer::Cut | Answer::Garbage | Answer::HalfABody => return,
             // Until the client has had enough.
             Answer::HeadOnly | Answer::Silence => return drop(reader.read(&mut [0])),
         }

@@ -6,10 +6,7 @@
 
 use std::collections::HashMap;
 
-use rusqlite::OptionalExtension;
-
 use super::articles::{SLUG_TRIES, numbered, slug_of};
-use super::columns::unreadable;
 use super::source::Source;
 use crate::article::{ArticleRepository, RepositoryError};
 use crate::cli::CliError;
@@ -51,12 +48,7 @@ impl<'a> Addresses<'a> {
             Some(None) => return Ok(Address::Nowhere),
             None => {}
         }
-        let find = |id: &mut rusqlite::CachedStatement<'_>| id.query_row([slug], |row| row.get(0)).optional();
-        let conn = self.source.conn();
-        let id: Option<String> = conn
-            .prepare_cached("SELECT id FROM articles WHERE slug = ?1")
-            .and_then(|mut id| find(&mut id))
-            .map_err(unreadable)?;
+        let id = self.source.article_id(slug)?;
         let Some(id) = id else { return Ok(Address::Nowhere) };
         let article = self.articles.by_id(&id).map_err(not_read)?;
         Ok(article.map_or(Address::NotHere(id), |article| Address::At(article.slug)))

@@ -134,7 +134,7 @@ impl Adoption<'_> {
             .as_array()
             .map(|tags| tags.iter().filter_map(|tag| tag.as_str().map(str::to_owned)).collect())
             .unwrap_or_default();
-        let id = if id.is_empty() { self.id_of(&slug)? } else { Some(id) };
+        let id = if id.is_empty() { self.source.article_id(&slug)? } else { Some(id) };
         let Some(id) = id else { return Ok(Err("it names no article id, and no article has its slug".to_owned())) };
         let article = self.app.articles.repository().by_id(&id).map_err(not_read)?;
         // It may have another slug here.
@@ -149,13 +149,6 @@ impl Adoption<'_> {
         let previous = (event_type != CREATED).then(|| Previous { slug: slug.clone(), status, tags: tags.clone() });
         let tags = if event_type == DELETED { Vec::new() } else { tags };
         Ok(Ok(json!(ArticleEvent { id, version, kind, slug, title, status, tags, previous })))
-    }
-
-    /// The id of the article with this slug there, which it has here, too.
-    fn id_of(&self, slug: &str) -> Result<Option<String>, CliError> {
-        let conn = self.source.conn();
-        let find = conn.prepare_cached("SELECT id FROM articles WHERE slug = ?1");
-        find.and_then(|mut find| find.query_row([slug], |row| row.get(0)).optional()).map_err(unreadable)
     }
 
     fn store_events(&mut self, batch: &mut Batch<NewEvent>) -> Result<(), CliError> {

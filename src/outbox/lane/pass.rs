@@ -174,7 +174,6 @@ impl Lane {
         let far = now.saturating_add(millis(self.options.policy.longest_wait()));
         let limits = self.batch_limits();
         let (name, progress, matcher) = (self.name.as_str(), &self.progress, &mut self.matcher);
-        let single_step_to = self.single_step_to.unwrap_or(0);
         let position = self.spread.end().unwrap_or(progress.position());
         let most_due = if self.spread.singly_next { SINGLY_DUE } else { usize::MAX };
         self.database
@@ -185,11 +184,9 @@ impl Lane {
                     let ask = Questions::worth_asking(connection, name, position)?;
                     if ask.open {
                         let reach = reach(connection, progress.position())?;
-                        // A suspect goes first, and the dead owner may have been ahead of its cursor.
-                        let reaches = (reach, reach.max(single_step_to));
                         // Those whose outcome is on its way to the disk look due still.
                         let wanted = |id| !progress.has_run(id);
-                        due = read_due(connection, name, (now, far), reaches, limits.bytes, wanted)?;
+                        due = read_due(connection, name, (now, far), reach, limits.bytes, wanted)?;
                         due.truncate(most_due);
                     }
                     log = log::read_log(connection, matcher, position, limits, (name, ask))?;
@@ -253,12 +250,12 @@ fn read_due(
     connection: &rusqlite::Connection,
     handler: &str,
     (now, far): (i64, i64),
-    (reach, suspects_to): (i64, i64),
+    reach: i64,
     bytes: usize,
     wanted: impl Fn(i64) -> bool,
 ) -> rusqlite::Result<Vec<Exception>> {
     let limit = EXCEPTIONS_PER_PASS;
-    let crashed = (sql::READ_CRASHED, (handler, limit, suspects_to));
+    let crashed = (sql::READ_CRASHED, (handler, limit, reach));
     let mut due = log::read_exceptions(connection, handler, crashed, bytes, &wanted)?;
     let suspects: HashSet<i64> = due.iter().map(|exception| exception.id).collect();
     let wanted = |id| !suspects.contains(&id) && wanted(id);

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use rusqlite::{OptionalExtension, Row, Transaction};
 
-use super::stored::StoredEvent;
+use super::stored::{RawText, StoredEvent};
 use super::{LedgerOutcome, sql};
 use crate::outbox::history;
+use crate::outbox::operator::{count, lossy};
 use crate::outbox::policy::{Policy, millis};
 
 /// When something that stands in the way is looked at again, if nothing better is known; milliseconds.
@@ -88,17 +89,18 @@ pub(super) enum Ended {
 impl Entry {
     pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
-            state: row.get(0)?,
-            token: row.get(1)?,
-            owner: row.get(2)?,
+            state: lossy(row, 0)?.unwrap_or_default(),
+            token: lossy(row, 1)?,
+            owner: lossy(row, 2)?,
             started_at: row.get(3)?,
-            attempts: row.get(4)?,
-            crashes: row.get(5)?,
-            replays: row.get(6)?,
+            attempts: count(row, 4)?,
+            crashes: count(row, 5)?,
+            replays: count(row, 6)?,
             next_attempt_at: row.get(7)?,
-            reason: row.get(8)?,
-            history: row.get(9)?,
-            event: row.get(10)?,
+            reason: lossy(row, 8)?,
+            history: history::column(row, 9)?,
+            // No event that can be read: the delivered one counts.
+            event: row.get_ref(10)?.as_str_or_null().ok().flatten().map(str::to_owned),
         })
     }
 
@@ -161,11 +163,11 @@ fn read(tx: &Transaction<'_>, subject: &Subject) -> rusqlite::Result<Option<Entr
 /// When to ask again, if an earlier event of the key is still open.
 fn blocked_until(tx: &Transaction<'_>, subject: &Subject, now: i64, lease: Duration) -> rusqlite::Result<Option<i64>> {
     let Some((key, position)) = &subject.order else { return Ok(None) };
-    let head: Option<(String, i64)> = tx
+    let head: Option<(RawText, i64)> = tx
         .prepare_cached(sql::OPEN_BELOW)?
         .query_row((&subject.handler, key, position), |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    Ok(head.filter(|(event_id, _)| *event_id != subject.event_id).map(|(_, at)| {
+    Ok(head.filter(|(event_id, _)| !event_id.is(&subject.event_id)).map(|(_, at)| {
         let soon = now.saturating_add(LOOK_AGAIN_MS);
         // Only a time ahead and within a lease says anything.
         if at > soon && at <= now.saturating_add(millis(lease)) { at } else { soon }

@@ -4,8 +4,9 @@ use std::fmt;
 
 use rusqlite::{OptionalExtension, Row, Transaction};
 
-use super::stored::StoredEvent;
+use super::stored::{RawText, StoredEvent};
 use super::{Ledger, LedgerActError, LedgerError, sql};
+use crate::outbox::operator::{count, lossy};
 use crate::outbox::policy::millis;
 use crate::outbox::{Event, HistoryEntry, history};
 use crate::outbox::{MAX_PAGE, MAX_REPLAYS};
@@ -27,7 +28,8 @@ pub enum LedgerState {
     Discarded,
 }
 
-/// One event with one handler, as the ledger holds it. Times are milliseconds since the Unix epoch.
+/// One event with one handler, as the ledger holds it. Times are milliseconds since the Unix epoch. Text that is not UTF-8 is
+/// shown as far as it goes, and a count beyond its range as the nearest one in it: no row hides the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LedgerEntry {
@@ -55,7 +57,7 @@ pub struct LedgerEntry {
     pub key: Option<String>,
     /// The event's place in the order of its key.
     pub position: Option<i64>,
-    /// The event; `None` once it is done, or when it was never stored.
+    /// The event; `None` once it is done, when it was never stored, or when what is stored is no event.
     pub event: Option<Event>,
     /// The position of a later event of its key that is done.
     pub superseded_by: Option<i64>,
@@ -67,6 +69,15 @@ pub struct LedgerEntry {
     pub created_at: i64,
     /// When it last changed.
     pub updated_at: i64,
+    /// Its place in the list, for the next page.
+    pub place: LedgerPlace,
+}
+
+/// A place in the list of entries: hand that of a page's last entry to [`LedgerQuery::after`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LedgerPlace {
+    handler: RawText,
+    event_id: RawText,
 }
 
 /// Which entries to list. Done ones are not listed, only shown by [`Ledger::show`].
@@ -77,8 +88,8 @@ pub struct LedgerQuery {
     pub state: LedgerState,
     /// Of this handler only.
     pub handler: Option<String>,
-    /// Only those after this handler and event id: the last row of the page before.
-    pub after: Option<(String, String)>,
+    /// Only those after this [`place`](LedgerEntry::place): the last row of the page before.
+    pub after: Option<LedgerPlace>,
     /// At most this many, up to [`MAX_PAGE`]; 50 by default.
     pub limit: usize,
 }
@@ -97,10 +108,10 @@ impl Ledger {
     pub fn entries(&self, query: &LedgerQuery) -> Result<Vec<LedgerEntry>, LedgerError> {
         let limit = page(query.limit);
         let state = query.state.stored();
-        let (after_handler, after_id) = query.after.clone().unwrap_or_default();
+        let LedgerPlace { handler: after_handler, event_id: after_id } = query.after.clone().unwrap_or_default();
         let read = self.inner.database.read(|connection| match &query.handler {
             Some(handler) => {
-                let after = if after_handler == *handler { after_id } else { String::new() };
+                let after = if after_handler.is(handler) { after_id } else { RawText::default() };
                 let mut statement = connection.prepare_cached(sql::LIST_OF_HANDLER)?;
                 statement.query_map((state, handler, after, limit), entry)?.collect()
             }
@@ -206,11 +217,11 @@ struct Dead {
 fn read_dead(tx: &Transaction<'_>, event_id: &str, handler: &str) -> Result<Dead, LedgerActError> {
     let read = |row: &Row<'_>| {
         Ok(Dead {
-            state: LedgerState::from_stored(&row.get::<_, String>(0)?),
-            replays: row.get(1)?,
+            state: LedgerState::from_stored(&lossy(row, 0)?.unwrap_or_default()),
+            replays: count(row, 1)?,
             superseded_by: row.get(2)?,
-            reason: row.get(3)?,
-            history: row.get(4)?,
+            reason: lossy(row, 3)?,
+            history: history::column(row, 4)?,
         })
     };
     let found = tx.prepare_cached(sql::READ_DEAD)?.query_row((event_id, handler), read).optional()?;
@@ -259,34 +270,32 @@ pub(super) fn discard(
 }
 
 fn stored_event(row: &Row<'_>) -> rusqlite::Result<Option<Event>> {
-    let text: String = row.get(0)?;
-    let (attempts, replays) = (row.get(1)?, row.get(2)?);
-    Ok(StoredEvent::parse(&text).map(|stored| stored.into_event(attempts, replays)))
+    let (attempts, replays) = (count(row, 1)?, count(row, 2)?);
+    Ok(StoredEvent::read(row, 0)?.map(|stored| stored.into_event(attempts, replays)))
 }
 
 fn entry(row: &Row<'_>) -> rusqlite::Result<LedgerEntry> {
-    let (attempts, replays) = (row.get(5)?, row.get(7)?);
-    let event: Option<String> = row.get(12)?;
-    let history: String = row.get(15)?;
+    let (attempts, replays) = (count(row, 5)?, count(row, 7)?);
     Ok(LedgerEntry {
-        event_id: row.get(0)?,
-        handler: row.get(1)?,
-        state: LedgerState::from_stored(&row.get::<_, String>(2)?),
-        owner: row.get(3)?,
+        event_id: lossy(row, 0)?.unwrap_or_default(),
+        handler: lossy(row, 1)?.unwrap_or_default(),
+        state: LedgerState::from_stored(&lossy(row, 2)?.unwrap_or_default()),
+        owner: lossy(row, 3)?,
         started_at: row.get(4)?,
         attempts,
-        crashes: row.get(6)?,
+        crashes: count(row, 6)?,
         replays,
         next_attempt_at: row.get(8)?,
         processed_at: row.get(9)?,
-        key: row.get(10)?,
+        key: lossy(row, 10)?,
         position: row.get(11)?,
-        event: event.as_deref().and_then(StoredEvent::parse).map(|stored| stored.into_event(attempts, replays)),
+        event: StoredEvent::read(row, 12)?.map(|stored| stored.into_event(attempts, replays)),
         superseded_by: row.get(13)?,
-        reason: row.get(14)?,
-        history: history::parse(&history),
+        reason: lossy(row, 14)?,
+        history: history::parse(&history::column(row, 15)?),
         created_at: row.get(16)?,
         updated_at: row.get(17)?,
+        place: LedgerPlace { handler: row.get(1)?, event_id: row.get(0)? },
     })
 }
 

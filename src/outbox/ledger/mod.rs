@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub use self::entries::{LedgerEntry, LedgerQuery, LedgerState};
+pub use self::entries::{LedgerEntry, LedgerPlace, LedgerQuery, LedgerState};
 pub use self::error::{LedgerActError, LedgerError};
 pub use self::options::{LedgerOptions, LedgerSetupError};
 use self::run::Unrecorded;

@@ -2,6 +2,7 @@
 
 use rusqlite::Transaction;
 
+use super::stored::RawText;
 use super::{Ledger, LedgerError, sql};
 use crate::outbox::policy::millis;
 
@@ -34,7 +35,7 @@ impl Ledger {
 }
 
 fn prune_step(tx: &Transaction<'_>, before: i64, limit: i64) -> rusqlite::Result<u64> {
-    let over: Vec<(String, String)> = tx
+    let over: Vec<(RawText, RawText)> = tx
         .prepare_cached(sql::OVER)?
         .query_map((before, limit), |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<rusqlite::Result<_>>()?;

@@ -1,5 +1,6 @@
-//! An event as the ledger keeps it: JSON text.
+//! An event as the ledger keeps it: JSON text. And text whatever its bytes are.
 
+use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use serde::{Deserialize, Serialize};
 
 use crate::outbox::Event;
@@ -33,6 +34,12 @@ impl StoredEvent {
         serde_json::to_string(&stored).unwrap_or_default()
     }
 
+    /// A column that may hold an event; `None` if what is there is none. Its text is never mended: a handler must not be given
+    /// what nobody has said.
+    pub(super) fn read(row: &rusqlite::Row<'_>, index: usize) -> rusqlite::Result<Option<Self>> {
+        Ok(row.get_ref(index)?.as_str_or_null().ok().flatten().and_then(Self::parse))
+    }
+
     pub(super) fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
@@ -52,5 +59,27 @@ impl StoredEvent {
             forced: false,
             edited: false,
         }
+    }
+}
+
+/// A text column as it lies in the database: a foreign hand may have put bytes there that are no UTF-8.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct RawText(Vec<u8>);
+
+impl RawText {
+    pub(super) fn is(&self, text: &str) -> bool {
+        self.0 == text.as_bytes()
+    }
+}
+
+impl FromSql for RawText {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        value.as_bytes().map(|bytes| Self(bytes.to_vec()))
+    }
+}
+
+impl ToSql for RawText {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(ValueRef::Text(&self.0)))
     }
 }

@@ -91,7 +91,8 @@ pub(in crate::outbox) fn lossy(row: &Row<'_>, index: usize) -> rusqlite::Result<
     Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
 }
 
-fn count(row: &Row<'_>, index: usize) -> rusqlite::Result<u32> {
+/// A count, whatever number a foreign hand put there.
+pub(in crate::outbox) fn count(row: &Row<'_>, index: usize) -> rusqlite::Result<u32> {
     Ok(u32::try_from(row.get::<_, i64>(index)?.max(0)).unwrap_or(u32::MAX))
 }
 

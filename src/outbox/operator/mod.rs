@@ -18,8 +18,8 @@ mod stats;
 mod story;
 
 pub use error::{DiscardError, EditError, HoldError, LaneError, ReplayError, ResumeError};
-pub(super) use exception::lossy;
 pub use exception::{ExceptionInfo, ExceptionState};
+pub(super) use exception::{count, lossy};
 pub use hold::HeldLane;
 pub(super) use hold::Standing;
 #[cfg(test)]

@@ -63,6 +63,8 @@ use crate::outbox::{DispatchError, Event, EventFilter, Handler, OnDeadLetter, St
 
 /// An answer's body is read up to here, in bytes.
 const BODY_MAX: u64 = 16 << 10;
+/// Finding the address, and connecting to it, may take so long each. [`Webhook::close`] cannot cut either.
+const REACH_TIME: Duration = Duration::from_secs(4);
 /// Once the status is there, the rest of an answer may take so long: it decides nothing.
 const BODY_TIME: Duration = Duration::from_secs(2);
 
@@ -107,7 +109,11 @@ impl Webhook {
             .proxy(None)
             .max_idle_connections_per_host(options.concurrency)
             .timeout_global(Some(options.timeout))
+            .timeout_resolve(Some(REACH_TIME))
+            .timeout_connect(Some(REACH_TIME))
             .timeout_recv_body(Some(BODY_TIME))
+            // What an endpoint says is of no interest: it need not be packed, nor unpacked here.
+            .accept_encoding("")
             .user_agent(options.user_agent.as_str())
             .build();
         let guard = Guard { allow_private: options.allow_private, lookup, system: DefaultResolver::default() };
@@ -118,6 +124,12 @@ impl Webhook {
     /// The name of its lane: `webhook:` and the endpoint's name.
     pub fn lane(&self) -> String {
         format!("webhook:{}", self.options.name)
+    }
+
+    /// Cuts the calls under way and makes no more: each is `Unavailable`, so its event stays in the log. For a stop that cannot
+    /// wait for an endpoint that does not answer.
+    pub fn close(&self) {
+        self.agent.clone().shutdown();
     }
 
     fn send(&self, event: &Event) -> Result<(), DispatchError> {

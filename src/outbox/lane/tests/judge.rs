@@ -41,6 +41,9 @@ impl World {
         let twice = "SELECT count(*) FROM (SELECT 1 FROM deliveries WHERE state = 'retry' AND event_key IS NOT NULL \
                      GROUP BY event_key HAVING count(*) > 1)";
         assert_eq!(self.number(twice), 0, "two due rows of one key");
+        let parked =
+            "SELECT count(*) FROM deliveries WHERE state = 'parked' AND reason LIKE 'a later event of its key%'";
+        assert_eq!(self.number(parked), 0, "what is superseded holds its key back");
     }
 
     /// Lets the lane go on undisturbed until nothing is left to do.

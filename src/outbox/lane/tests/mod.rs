@@ -3,6 +3,7 @@
 //! any order, with one thread and with several. After each step no event is lost
 //! sight of, at each completion nothing earlier of its key is open, and in the end everything is settled.
 
+mod healing;
 mod judge;
 mod model;
 mod named;

@@ -68,3 +68,24 @@ fn g8_an_event_that_had_finished_is_not_blamed_for_a_death_after_it() {
     world.check_end();
     assert_eq!(state_of(&world.database, 1), None, "finished and written: it does not even run again");
 }
+
+#[test]
+fn g5_a_suspect_waits_for_what_a_rewind_of_its_dead_owners_lane_has_put_before_it() {
+    let sizes =
+        Sizes { batch_events: 512, run_ahead: 2_048, flush_at_once: false, handler_batch: 1, park: false, threads: 1 };
+    let mut world = World::new(sizes);
+    world.take(&Step::Pass);
+    world.take(&Step::Commit(0, 2));
+    world.take(&Step::Commit(1, 4));
+    world.take(&Step::Script(0, vec![Outcome::Die; 3]));
+    // It kills twice; the second death is counted, and its row is a suspect.
+    for _ in 0..5 {
+        world.take(&Step::Pass);
+        world.check();
+    }
+    // The event before it comes again first: run the other way round, its older state would be the last word.
+    world.take(&Step::Rewind(1));
+    world.settle();
+    world.check();
+    world.check_end();
+}
