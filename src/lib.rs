@@ -7,7 +7,7 @@
 //!   [`Relay`](outbox::Relay) that delivers every event to every handler, at least once and in order per key. Inside your
 //!   own database, beside your own tables; start with [`outbox`].
 //! - [`jobs`]: writes that wait, the modes of a site, and articles published at a time.
-//! - [`article`], [`queue`] and [`service`]: the article service, with [`sinks`] for search, rendered pages and CDN purges.
+//! - [`article`], [`queue`] and [`service`]: the article service, with [`sinks`] for search, rendered pages, CDN purges and webhooks.
 //!   With the feature `server`, the module `http` serves it; with `cli`, the module `cli` is the program's command line.
 //!
 //! Everything is synchronous: threads and blocking calls, no async runtime outside the HTTP engine and
@@ -16,7 +16,7 @@
 //! | feature | brings | default |
 //! |---|---|---|
 //! | none | outbox, storage, articles, lifecycle, full-text search | |
-//! | `sinks` | rendered pages and their cache, CDN purges | with `server` and `cli` |
+//! | `sinks` | rendered pages and their cache, CDN purges, webhooks | with `server` and `cli` |
 //! | `server` | the HTTP engine, the API and the pages | yes |
 //! | `cli` | the commands of the program | yes |
 //! | `nats` | handing events on to NATS JetStream, and the worker that takes them from there | |

@@ -1,14 +1,17 @@
 //! Freeze, thaw and jobs as a script meets them.
 #![cfg(all(feature = "server", feature = "cli"))]
 
+mod waiting;
+
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
 use vayu_articles::rusqlite::Connection;
+use waiting::wait_until;
 
 fn command(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vayu-articles"));
@@ -122,11 +125,21 @@ fn a_running_serve_picks_up_what_another_process_enqueues_and_starts_in_the_mode
     done(&dir, &["enqueue", "jobs.jsonl"]);
     assert_eq!(articles(&dir), 1, "frozen");
     done(&dir, &["thaw", "--no-wait"]);
-    let until = Instant::now() + Duration::from_secs(60);
-    while articles(&dir) < 2 {
-        assert!(Instant::now() < until, "never picked up");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("it is picked up", || articles(&dir) == 2);
     serve.kill().expect("killed");
     serve.wait().expect("gone");
+}
+
+#[test]
+fn stats_show_the_limit_that_is_set_and_a_refusal_says_what_can_be_done_instead() {
+    let dir = site();
+    std::fs::write(dir.path().join("vayu.toml"), "[database]\njournal = 7\n").expect("a file");
+    let stats = json(&dir, &["jobs", "stats", "--json", "--config", "vayu.toml"]);
+    assert_eq!(stats["jobs"]["waiting_max"], 7);
+    let line = "{\"op\": \"delete\", \"body\": {\"slug\": \"a\"}, \"run_at\": \"2099-01-01T00:00:00Z\"}\n";
+    std::fs::write(dir.path().join("jobs.jsonl"), line).expect("a file");
+    done(&dir, &["enqueue", "jobs.jsonl"]);
+    let said = run(&dir, &["jobs", "replay", "1"]);
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("job 1 is pending") && said.contains("it can be cancelled"), "{said}");
 }

@@ -418,3 +418,21 @@ fn names_of_jekyll_and_indexes_of_hugo_are_understood() {
     let found = db.query_row("SELECT title, created_at FROM articles", [], row).expect("one article");
     assert_eq!(found, ("trip to rome".to_owned(), 1_772_323_200_000));
 }
+
+#[test]
+fn a_site_that_takes_no_writes_ends_the_import_at_once_and_no_file_is_blamed() {
+    let site = Site::new();
+    site.put("first.md", "First.");
+    site.import_ok();
+    let mode = |args: &[&str]| assert!(site.command().args(args).status().expect("runs").success(), "{args:?}");
+    mode(&["freeze", "--read-only"]);
+    for n in 0..250 {
+        site.put(&format!("{n}.md"), format!("Text {n}."));
+    }
+    let run = site.import();
+    assert_eq!(run.code, 1);
+    assert!(!run.err.contains("failed: "), "{}", run.err);
+    assert!(run.err.contains("read-only") && run.err.contains("import again to go on"), "{}", run.err);
+    mode(&["thaw"]);
+    assert!(site.import_ok().contains("250 created"));
+}

@@ -1,5 +1,6 @@
 //! What every `queue::Writer` promises, checked for the one with a queue and the one without.
 
+#[macro_use]
 mod article_support;
 
 use std::collections::HashSet;
@@ -311,33 +312,7 @@ fn imports_of_one_title_are_two_articles(writer: &dyn Writer, site: &Site) {
     assert_eq!(site.events().len(), 2);
 }
 
-macro_rules! conformance {
-    ($($test:ident),* $(,)?) => {
-        mod sqlite_writer {
-            $(#[test]
-            fn $test() {
-                let site = super::Site::new();
-                super::$test(&site.queued(), &site);
-            })*
-        }
-        mod gated_writer {
-            $(#[test]
-            fn $test() {
-                let site = super::Site::new();
-                super::$test(&site.gated(), &site);
-            })*
-        }
-        mod direct_writer {
-            $(#[test]
-            fn $test() {
-                let site = super::Site::new();
-                super::$test(&site.direct(), &site);
-            })*
-        }
-    };
-}
-
-conformance!(
+conformance!(sqlite_writer: queued, gated_writer: gated, direct_writer: direct; [
     creation_commits_article_tags_and_event,
     update_changes_what_it_names_and_tells_what_was,
     update_of_text_alone_keeps_the_rest,
@@ -358,4 +333,4 @@ conformance!(
     g1_a_fault_after_a_write_fails_the_whole_batch,
     an_import_follows_its_source_and_spares_edits,
     imports_of_one_title_are_two_articles,
-);
+]);

@@ -2,19 +2,20 @@
 //! writes of callers and of the lane fail; both go on by themselves once there is room, and nothing is lost.
 #![cfg(target_os = "linux")]
 
+mod waiting;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use vayu_articles::outbox::{self, DispatchError, Event, Filter, LaneState, NewEvent, Operator, Relay};
 use vayu_articles::storage::{Database, Options, TransactError};
+use waiting::{LONG, wait_until};
 
 const DATABASE: &str = "VAYU_RELAY_IO_DATABASE";
-/// Only a hang reaches it.
-const LONG: Duration = Duration::from_secs(60);
 
 /// Files of this process may grow to so many bytes; `None` lifts the limit.
 fn limit_files(bytes: Option<u64>) {
@@ -48,14 +49,6 @@ fn insert(database: &Database, count: usize) -> Result<Vec<i64>, TransactError<o
     let payload = format!("\"{}\"", "x".repeat(2_000));
     let events: Vec<_> = (0..count).map(|_| NewEvent::from_json("t.v1", &*payload)).collect();
     database.writer().transact(move |tx| events.iter().map(|event| outbox::insert(tx, event)).collect())
-}
-
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let until = Instant::now() + LONG;
-    while !condition() {
-        assert!(Instant::now() < until, "waited too long until {what}");
-        std::thread::park_timeout(Duration::from_millis(5));
-    }
 }
 
 /// Not a test of its own: what runs under the limit.

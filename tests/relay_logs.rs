@@ -1,32 +1,17 @@
 //! What somebody reads in the log at night: which event was given up and why, and since when a handler is down.
 
-use std::sync::{Arc, Mutex, Once};
-use std::time::{Duration, Instant};
+mod recorder;
+mod waiting;
 
-use log::{Level, LevelFilter, Log, Metadata, Record};
+use std::sync::Arc;
+use std::time::Instant;
+
+use log::Level;
+use recorder::{logged, record};
 use vayu_articles::clock::ManualClock;
 use vayu_articles::outbox::{self, DispatchError, Event, NewEvent, Relay};
 use vayu_articles::storage::{Database, Options};
-
-const LONG: Duration = Duration::from_secs(30);
-static LINES: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
-
-struct Recorder;
-
-impl Log for Recorder {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-    fn log(&self, record: &Record<'_>) {
-        LINES.lock().unwrap().push((record.level(), record.args().to_string()));
-    }
-    fn flush(&self) {}
-}
-
-/// The lines so far that hold `what`; other tests log too.
-fn logged(what: &str) -> Vec<(Level, String)> {
-    LINES.lock().unwrap().iter().filter(|(_, line)| line.contains(what)).cloned().collect()
-}
+use waiting::{LONG, wait_until};
 
 struct Site {
     database: Database,
@@ -36,11 +21,7 @@ struct Site {
 
 impl Site {
     fn new() -> Self {
-        static ONCE: Once = Once::new();
-        ONCE.call_once(|| {
-            log::set_logger(&Recorder).unwrap();
-            log::set_max_level(LevelFilter::Debug);
-        });
+        record();
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new(1_767_225_600_000));
         let mut options = Options::default();
@@ -65,14 +46,6 @@ impl Site {
 
 fn drain(relay: &Relay) {
     assert!(relay.wait_drained(Instant::now() + LONG), "{:?}", relay.status());
-}
-
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let until = Instant::now() + LONG;
-    while !condition() {
-        assert!(Instant::now() < until, "waited too long until {what}");
-        std::thread::park_timeout(Duration::from_millis(2));
-    }
 }
 
 #[test]

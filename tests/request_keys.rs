@@ -1,5 +1,6 @@
 //! A job with a key is done once, whichever writer it goes through.
 
+#[macro_use]
 mod article_support;
 
 use std::sync::mpsc;
@@ -133,26 +134,7 @@ fn g1_when_the_event_fails_the_key_is_undone_too(writer: &dyn Writer, site: &Sit
     site.assert_log_explains_articles();
 }
 
-macro_rules! conformance {
-    ($($test:ident),* $(,)?) => {
-        mod sqlite_writer {
-            $(#[test]
-            fn $test() {
-                let site = super::Site::new();
-                super::$test(&site.queued(), &site);
-            })*
-        }
-        mod direct_writer {
-            $(#[test]
-            fn $test() {
-                let site = super::Site::new();
-                super::$test(&site.direct(), &site);
-            })*
-        }
-    };
-}
-
-conformance!(
+conformance!(sqlite_writer: queued, direct_writer: direct; [
     a_repeated_job_changes_nothing_and_is_answered_as_the_first,
     a_key_belongs_to_one_request_and_one_scope,
     a_refused_job_leaves_its_key_free,
@@ -160,7 +142,7 @@ conformance!(
     of_many_at_once_with_one_key_one_is_done,
     a_key_is_forgotten_after_a_day_and_old_ones_go_in_small_steps,
     g1_when_the_event_fails_the_key_is_undone_too,
-);
+]);
 
 #[test]
 fn two_of_one_key_in_one_group_share_one_outcome_and_a_neighbour_that_fails_does_not_part_them() {

@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use serve_support::{LONG, Place, Server, TOKEN};
+use serve_support::{LONG, Place, Server, TOKEN, wait_or};
 use vayu_articles::rusqlite::Connection;
 
 /// The database's write lock, as another process would hold it; released when dropped.
@@ -145,22 +145,12 @@ fn a_stop_without_a_client_and_one_during_the_start_end_with_0() {
     command.args(["serve", "--addr", "127.0.0.1:0"]).stdout(Stdio::null()).stderr(stderr);
     let mut child = command.spawn().unwrap();
     let log_text = || std::fs::read_to_string(&log).unwrap();
-    let until = Instant::now() + LONG;
-    while !log_text().contains("phase=") {
-        assert!(Instant::now() < until, "{}", log_text());
-        std::thread::park_timeout(Duration::from_millis(5));
-    }
+    wait_or(|| log_text().contains("phase="), log_text);
     let sent = std::process::Command::new("kill").args(["-s", "TERM", &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
     drop(held);
-    let status = loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-        assert!(Instant::now() < until, "{}", log_text());
-        std::thread::park_timeout(Duration::from_millis(5));
-    };
-    assert_eq!(status.code(), Some(0), "{}", log_text());
+    wait_or(|| child.try_wait().unwrap().is_some(), log_text);
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{}", log_text());
 }
 
 #[test]
@@ -246,5 +236,46 @@ fn a_full_queue_answers_429_at_once_and_recovers() {
     let articles = place.count("SELECT count(*) FROM articles");
     assert_eq!(articles, i64::try_from(stored).unwrap() + 1, "429 said that nothing was done");
     place.delivered(&server);
+    place.stop(server);
+}
+
+#[test]
+fn case_c20_bodies_over_the_limit_cost_hardly_any_memory() {
+    const MIB: usize = 1024 * 1024;
+    let place = Place::new();
+    let server = Server::start(&place, &["--max-body", "1MiB"]);
+    let most_kib = || -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    };
+    let (_, small) = creates("Small", "x");
+    assert_eq!(place.send("POST", &format!("{}/api/v1/articles", server.url), &small).0, 201);
+    let before = most_kib();
+    let chunk = [b"10000\r\n".as_slice(), &[b'x'; 65_536], b"\r\n"].concat();
+    let floods: Vec<_> = (0..8)
+        .map(|number| {
+            let (address, chunk) = (server.address().to_owned(), chunk.clone());
+            let framing = if number % 2 == 0 { "Transfer-Encoding: chunked" } else { "Content-Length: 67108864" };
+            let head = format!(
+                "POST /api/v1/articles HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\
+                 Content-Type: application/json\r\n{framing}\r\n\r\n"
+            );
+            std::thread::spawn(move || {
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream.set_write_timeout(Some(LONG)).unwrap();
+                stream.write_all(head.as_bytes()).unwrap();
+                // Until the server has had enough, or all 64 MiB are sent.
+                let sent = (0..1_024).take_while(|_| stream.write_all(&chunk).is_ok()).count();
+                let _ = stream.shutdown(std::net::Shutdown::Write);
+                sent
+            })
+        })
+        .collect();
+    floods.into_iter().for_each(|flood| assert!(flood.join().unwrap() > 0));
+    let grown = most_kib() - before;
+    // Eight bodies as large as is allowed, and as much again for buffers on their way.
+    assert!(grown * 1024 < 16 * MIB, "{grown} KiB more");
+    assert_eq!(place.count("SELECT count(*) FROM articles"), 1);
     place.stop(server);
 }

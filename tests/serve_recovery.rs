@@ -1,175 +1,21 @@
 //! The program over data that a crash, a full disk, a backup or a broken disk left behind.
 #![cfg(all(target_os = "linux", feature = "server", feature = "cli"))]
 
+mod serve_support;
+
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
-use serde_json::{Value, json};
+use serde_json::json;
+use serve_support::{Place, Server, TOKEN, wait_or, wait_until};
 use vayu_articles::rusqlite::Connection;
-
-const TOKEN: &str = "the-token-of-these-tests";
-const LONG: Duration = Duration::from_secs(60);
-
-struct Place {
-    folder: tempfile::TempDir,
-    agent: ureq::Agent,
-}
-
-impl Place {
-    fn new() -> Self {
-        let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(LONG));
-        Self { folder: tempfile::tempdir().unwrap(), agent: config.build().into() }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn data(&self) -> PathBuf {
-        self.path("data")
-    }
-
-    fn count(&self, sql: &str) -> i64 {
-        let database = Connection::open(self.data().join("articles.db")).unwrap();
-        database.busy_timeout(LONG).unwrap();
-        database.query_row(sql, [], |row| row.get(0)).unwrap()
-    }
-
-    fn program(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vayu-articles"));
-        command.env("VAYU_ADMIN_TOKEN", TOKEN);
-        command.args(["--log", "info", "--data"]).arg(self.data()).stdin(Stdio::null());
-        command
-    }
-
-    fn serve(&self, args: &[&str]) -> Server {
-        let mut command = self.program();
-        command.args(["serve", "--addr", "127.0.0.1:0"]).args(args);
-        Server::start(self, command)
-    }
-
-    /// Runs a command to its end; the exit code and what it said.
-    fn run(&self, args: &[&str]) -> (i32, String) {
-        let output = self.program().args(args).output().unwrap();
-        let said = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap()).concat();
-        (output.status.code().unwrap(), said)
-    }
-
-    fn send(&self, method: &str, url: &str, body: &str) -> (u16, String) {
-        let request = ureq::http::Request::builder().method(method).uri(url);
-        let request = request.header("authorization", format!("Bearer {TOKEN}")).body(body.to_owned()).unwrap();
-        let mut answer = self.agent.run(request).unwrap();
-        (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap())
-    }
-
-    fn get(&self, server: &Server, path: &str) -> (u16, String) {
-        self.send("GET", &format!("{}{path}", server.url), "")
-    }
-
-    fn post(&self, server: &Server, article: &Value) -> (u16, String) {
-        self.send("POST", &format!("{}/api/v1/articles", server.url), &article.to_string())
-    }
-
-    fn patch(&self, server: &Server, slug: &str, patch: &Value) -> (u16, String) {
-        self.send("PATCH", &format!("{}/api/v1/articles/{slug}", server.url), &patch.to_string())
-    }
-
-    fn found(&self, server: &Server, word: &str) -> Vec<String> {
-        let (status, body) = self.get(server, &format!("/api/v1/search?q={word}"));
-        assert_eq!(status, 200, "{body}");
-        let body: Value = serde_json::from_str(&body).unwrap();
-        body["items"].as_array().unwrap().iter().map(|hit| hit["slug"].as_str().unwrap().to_owned()).collect()
-    }
-
-    /// Waits until every lane has passed the newest event.
-    fn delivered(&self, server: &Server) {
-        let behind = "SELECT count(*) FROM lanes WHERE cursor < (SELECT coalesce(max(id), 0) FROM event_outbox)";
-        wait_until(|| self.count(behind) == 0, || server.log_text());
-    }
-
-    fn stop(&self, mut server: Server) {
-        server.signal("TERM");
-        assert_eq!(server.wait().code(), Some(0), "{}", server.log_text());
-    }
-}
-
-struct Server {
-    child: Child,
-    url: String,
-    log: PathBuf,
-}
-
-impl Server {
-    /// Starts the program; returns once it has said where it listens, or has ended.
-    fn start(place: &Place, mut command: Command) -> Self {
-        let log = place.path("log");
-        command.stdout(Stdio::piped()).stderr(fs::File::create(&log).unwrap());
-        let mut child = command.spawn().unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        let url = loop {
-            line.clear();
-            assert!(out.read_line(&mut line).unwrap() > 0, "no address: {}", fs::read_to_string(&log).unwrap());
-            if let Some((_, rest)) = line.split_once("serves ") {
-                break rest.split('/').take(3).collect::<Vec<_>>().join("/");
-            }
-        };
-        // Keep the pipe drained, so that the program never blocks on it.
-        std::thread::spawn(move || out.read_to_end(&mut Vec::new()));
-        Self { child, url, log }
-    }
-
-    fn signal(&self, name: &str) {
-        assert!(Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap().success());
-    }
-
-    fn wait(&mut self) -> ExitStatus {
-        let mut ended = None;
-        let child = &mut self.child;
-        let log = &self.log;
-        wait_until(
-            || {
-                ended = child.try_wait().unwrap();
-                ended.is_some()
-            },
-            || fs::read_to_string(log).unwrap(),
-        );
-        ended.unwrap()
-    }
-
-    fn log_text(&self) -> String {
-        fs::read_to_string(&self.log).unwrap()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn wait_until(mut done: impl FnMut() -> bool, explain: impl Fn() -> String) {
-    let until = Instant::now() + LONG;
-    while !done() {
-        assert!(Instant::now() < until, "{}", explain());
-        std::thread::park_timeout(Duration::from_millis(10));
-    }
-}
 
 #[test]
 fn case_c59_a_full_disk_refuses_writes_half_writes_nothing_and_heals() {
     let place = Place::new();
     // Files may grow to so many KiB; what is beyond fails as on a full disk.
-    let mut limited = Command::new("bash");
-    limited
-        .env("VAYU_ADMIN_TOKEN", TOKEN)
-        .args(["-c", "trap '' XFSZ; ulimit -S -f 1500; exec \"$0\" --data \"$1\" serve --addr 127.0.0.1:0"])
-        .args([Path::new(env!("CARGO_BIN_EXE_vayu-articles")), &place.data()]);
-    let server = Server::start(&place, limited);
+    let server =
+        Server::start_as(&place, place.limited("trap '' XFSZ; ulimit -S -f 1500", &["serve", "--addr", "127.0.0.1:0"]));
     let text = "word ".repeat(20_000);
     let mut stored = 0;
     let refused = loop {
@@ -187,12 +33,12 @@ fn case_c59_a_full_disk_refuses_writes_half_writes_nothing_and_heals() {
     assert_eq!((place.count("SELECT count(*) FROM articles"), place.count(sides)), (stored, 0));
 
     let raised = Command::new("prlimit")
-        .args(["--pid", &server.child.id().to_string(), "--fsize=unlimited"])
+        .args(["--pid", &server.id().to_string(), "--fsize=unlimited"])
         .status()
         .expect("prlimit of util-linux");
     assert!(raised.success());
     let healed = json!({"title": "Healed", "content": "room again"});
-    wait_until(|| place.post(&server, &healed).0 == 201, || server.log_text());
+    place.wait_until(|| place.post(&server, &healed).0 == 201, &server);
     place.delivered(&server);
     assert_eq!(place.found(&server, "again"), ["healed"]);
     assert_eq!(place.count("SELECT count(*) FROM deliveries WHERE state = 'dead_letter'"), 0);
@@ -212,21 +58,21 @@ fn case_c22_a_key_outlives_kill_9_and_a_restart() {
         let (tag, location) = (header("etag"), header("location"));
         (answer.status().as_u16(), tag, location, answer.body_mut().read_to_string().unwrap())
     };
-    let mut server = place.serve(&[]);
+    let mut server = Server::start(&place, &[]);
     let first = post(&server, "k");
     assert_eq!(first.0, 201, "{}", first.3);
     server.signal("KILL");
     server.wait();
-    let server = place.serve(&[]);
+    let server = Server::start(&place, &[]);
     assert_eq!(post(&server, "k"), first);
     place.stop(server);
-    let server = place.serve(&[]);
+    let server = Server::start(&place, &[]);
     assert_eq!(post(&server, "k"), first);
     assert_ne!(post(&server, "k2"), first);
     place.stop(server);
     let old = "UPDATE request_keys SET created_at = created_at - 86400000 WHERE key = 'k'";
     Connection::open(place.data().join("articles.db")).unwrap().execute(old, []).unwrap();
-    place.stop(place.serve(&[]));
+    place.stop(Server::start(&place, &[]));
     assert_eq!(place.count("SELECT count(*) FROM request_keys"), 1, "a start forgets what is past its day");
     assert_eq!(place.count("SELECT count(*) FROM articles"), 2);
     assert_eq!(place.count("SELECT count(*) FROM event_outbox"), 2);
@@ -235,13 +81,13 @@ fn case_c22_a_key_outlives_kill_9_and_a_restart() {
 #[test]
 fn a_restored_backup_is_served_searched_and_delivered_as_it_is() {
     let place = Place::new();
-    let server = place.serve(&[]);
+    let server = Server::start(&place, &[]);
     place.post(&server, &json!({"title": "Kept", "content": "early", "tags": ["old"]}));
     place.delivered(&server);
     place.stop(server);
     fs::copy(place.data().join("articles.db"), place.path("backup.db")).unwrap();
 
-    let server = place.serve(&[]);
+    let server = Server::start(&place, &[]);
     place.patch(&server, "kept", &json!({"content": "vanished", "tags": ["gone"]}));
     for n in 0..5 {
         place.post(&server, &json!({"title": format!("Lost {n}"), "content": "vanished"}));
@@ -254,7 +100,7 @@ fn a_restored_backup_is_served_searched_and_delivered_as_it_is() {
     place.stop(server);
     fs::copy(place.path("backup.db"), place.data().join("articles.db")).unwrap();
 
-    let server = place.serve(&[]);
+    let server = Server::start(&place, &[]);
     assert!(place.get(&server, "/articles/kept").1.contains("early"));
     assert_eq!(place.get(&server, "/articles/lost-1").0, 404);
     assert_eq!(place.get(&server, "/tags/gone").0, 404);
@@ -264,7 +110,7 @@ fn a_restored_backup_is_served_searched_and_delivered_as_it_is() {
     place.patch(&server, "kept", &json!({"content": "present"}));
     place.post(&server, &json!({"title": "New", "content": "present"}));
     place.delivered(&server);
-    wait_until(|| place.found(&server, "present").len() == 2, || server.log_text());
+    place.wait_until(|| place.found(&server, "present").len() == 2, &server);
     assert!(place.found(&server, "vanished").is_empty() && place.found(&server, "early").is_empty());
     assert!(place.get(&server, "/articles/kept").1.contains("present"));
     assert_eq!(place.count("SELECT count(*) FROM deliveries"), 0);
@@ -276,7 +122,7 @@ fn a_restored_backup_is_served_searched_and_delivered_as_it_is() {
 #[test]
 fn a_damaged_index_and_damaged_pages_are_made_anew() {
     let place = Place::new();
-    let server = place.serve(&[]);
+    let server = Server::start(&place, &[]);
     place.post(&server, &json!({"title": "Heron", "content": "stands", "tags": ["bird"]}));
     place.delivered(&server);
     place.get(&server, "/");
@@ -299,10 +145,10 @@ fn a_damaged_index_and_damaged_pages_are_made_anew() {
         }
     }
     assert!(pages >= 2);
-    let server = place.serve(&[]);
+    let server = Server::start(&place, &[]);
     // Until the lane has looked at the file, a search says that there is none.
     let search = "/api/v1/search?q=stands";
-    wait_until(|| matches!(place.get(&server, search), (200, body) if body.contains("heron")), || server.log_text());
+    place.wait_until(|| matches!(place.get(&server, search), (200, body) if body.contains("heron")), &server);
     for path in ["/", "/articles/heron"] {
         let page = place.get(&server, path).1;
         assert!(page.contains("Heron") && !page.contains("not the page"), "{path}: {page}");
@@ -371,7 +217,7 @@ fn a_stop_during_the_seed_is_clean() {
             database.and_then(|db| db.query_row("SELECT count(*) FROM articles", [], |row| row.get::<_, i64>(0)));
         count.unwrap_or(0)
     };
-    wait_until(|| stored() > 0, || "nothing is seeded".to_owned());
+    wait_until("something is seeded", || stored() > 0);
     assert!(Command::new("kill").args(["-s", "TERM", &child.id().to_string()]).status().unwrap().success());
     let status = child.wait().unwrap();
     assert_eq!(status.code(), Some(0));
@@ -388,14 +234,14 @@ fn a_second_signal_ends_a_stop_that_takes_long_with_130() {
     // Takes connections and never answers.
     let deaf = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}/purge", deaf.local_addr().unwrap());
-    let mut server = place.serve(&["--cdn", &endpoint, "--site", "http://site.example"]);
+    let mut server = Server::start(&place, &["--cdn", &endpoint, "--site", "http://site.example"]);
     place.post(&server, &json!({"title": "Purge me", "content": "x"}));
     let _connection = deaf.accept().unwrap();
     server.signal("TERM");
-    wait_until(|| server.log_text().contains("service=relay phase=stopping"), || server.log_text());
+    place.wait_until(|| server.log_text().contains("service=relay phase=stopping"), &server);
     // What comes within 100 ms of the first counts as that one; so insist until it is heard.
     let heard = || server.log_text().contains("a second signal");
-    wait_until(
+    wait_or(
         || {
             if !heard() {
                 server.signal("INT");
@@ -406,8 +252,8 @@ fn a_second_signal_ends_a_stop_that_takes_long_with_130() {
     );
     assert_eq!(server.wait().code(), Some(130), "{}", server.log_text());
     // Nothing is lost by that: the next start delivers what was not.
-    let server = place.serve(&[]);
-    wait_until(|| place.found(&server, "purge") == ["purge-me"], || server.log_text());
+    let server = Server::start(&place, &[]);
+    place.wait_until(|| place.found(&server, "purge") == ["purge-me"], &server);
     place.stop(server);
 }
 
@@ -444,12 +290,12 @@ fn a_stop_during_a_rebuild_of_the_index_is_clean_and_the_next_start_goes_on() {
     }
     assert_eq!(place.run(&["import", posts.to_str().unwrap()]).0, 0);
     fs::remove_file(place.data().join("search.db")).unwrap();
-    let server = place.serve(&[]);
-    wait_until(|| server.log_text().contains("search index rebuild begins"), || server.log_text());
+    let server = Server::start(&place, &[]);
+    place.wait_until(|| server.log_text().contains("search index rebuild begins"), &server);
     place.stop(server);
     assert_eq!(place.count("SELECT count(*) FROM lanes WHERE owner IS NOT NULL"), 0);
-    let server = place.serve(&[]);
+    let server = Server::start(&place, &[]);
     let search = "/api/v1/search?q=words";
-    wait_until(|| place.get(&server, search).1.contains("\"total\":600"), || server.log_text());
+    place.wait_until(|| place.get(&server, search).1.contains("\"total\":600"), &server);
     place.stop(server);
 }

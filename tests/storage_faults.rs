@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, Transaction};
-use storage_support::{LIMIT, NOTES, Scratch, close, eventually, insert, submit};
+use storage_support::{LIMIT, NOTES, Scratch, close, insert, submit, wait_until};
 use vayu_articles::storage::{Component, Database, Options, TaskOptions, TransactError};
 
 type Failed = TransactError<rusqlite::Error>;
@@ -301,7 +301,7 @@ fn a_log_that_a_reader_keeps_from_shrinking_goes_on_being_written_and_shrinks_af
     assert!(writer.stats().wal_pages > 2_000, "{:?}", writer.stats());
     foreign.execute_batch("COMMIT").unwrap();
     drop(foreign);
-    eventually("the log starts afresh", || {
+    wait_until("the log starts afresh", || {
         large().unwrap();
         writer.stats().wal_pages < 1_000
     });

@@ -5,7 +5,7 @@ mod storage_support;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::bounded;
-use storage_support::{Held, LIMIT, Scratch, close, eventually, insert, submit};
+use storage_support::{Held, LIMIT, Scratch, close, insert, submit, wait_until};
 use vayu_articles::storage::{Database, OpenError, Options, TaskOptions, TransactError};
 
 type Failed = TransactError<rusqlite::Error>;
@@ -125,7 +125,7 @@ fn stop_writes_what_was_accepted_and_turns_later_ones_away() {
     let accepted: Vec<_> = (0..20).map(|n| submit(&writer, &n.to_string())).collect();
     std::thread::scope(|scope| {
         let stopping = scope.spawn(|| database.close(Instant::now() + LIMIT));
-        eventually("the writer turns tasks away", || !writer.is_running());
+        wait_until("the writer turns tasks away", || !writer.is_running());
         let late: Failed = writer.transact(|tx| insert(tx, "late")).unwrap_err();
         assert!(matches!(late, TransactError::Stopped), "{late:?}");
         held.release();
@@ -164,7 +164,7 @@ fn case_c58_callers_racing_with_a_stop_are_all_answered_truly() {
                     })
                 })
                 .collect();
-            eventually("something is written", || database.writer().stats().tasks > 20);
+            wait_until("something is written", || database.writer().stats().tasks > 20);
             close(&database);
             callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect::<std::collections::BTreeSet<_>>()
         });

@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
 use rusqlite::Connection;
-use storage_support::{LIMIT, NOTES, Scratch, close, eventually, insert};
+use storage_support::{LIMIT, NOTES, Scratch, close, insert, wait_until};
 use vayu_articles::lifecycle::{Manager, ManagerOptions, Service};
 use vayu_articles::storage::{AutoVacuum, Component, Database, OpenError, Options, Synchronous};
 
@@ -287,11 +287,11 @@ fn child_counts_threads() {
         assert_eq!(threads_of_ours().len(), 2, "{:?}", threads_of_ours());
         close(&database);
         // A thread that was waited for may be listed for an instant longer.
-        eventually("no thread of ours", || threads_of_ours().is_empty());
+        wait_until("no thread of ours", || threads_of_ours().is_empty());
     }
     let refused = Database::open(&path, &[Component { name: "storage", migrations: &[] }], Options::default());
     assert!(refused.is_err());
-    eventually("no thread of a failed start", || threads_of_ours().is_empty());
+    wait_until("no thread of a failed start", || threads_of_ours().is_empty());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
 use vayu_articles::clock::{Clock, ManualClock};
-use vayu_articles::outbox::{DispatchError, Event, Relay};
+use vayu_articles::outbox::{DispatchError, Event, Relay, RelayOptions};
 use vayu_articles::rusqlite::{Connection, OpenFlags};
 
 use crate::RUNS;
@@ -122,7 +122,10 @@ pub fn drain(
     names: &[String],
     handle: impl Fn(&Event) -> Result<(), DispatchError> + Copy + Send + Sync + 'static,
 ) -> Outcome<Duration> {
-    let mut builder = Relay::builder(&site.database);
+    // Retention begins half a second after the start, which would fall into some drains and not into others.
+    let mut options = RelayOptions::default();
+    options.retention = None;
+    let mut builder = Relay::builder(&site.database).options(options);
     let mut ends = Vec::new();
     for name in names {
         let (handler, end) = counting(events, handle);

@@ -129,7 +129,7 @@ fn current(tx: &Transaction<'_>, slug: &str, expected: &Expected) -> Result<Arti
 }
 
 fn create(tx: &Transaction<'_>, mutation: &PreparedMutation, draft: &Draft) -> Result<Article, ArticleError> {
-    let mut article = draft.article.clone();
+    let mut article = draft.spare.take(&draft.article);
     let first_slug = insert_first_free(tx, mutation, draft, &mut article)?;
     insert_tags(tx, &article.id, &draft.tags)?;
     if first_slug {

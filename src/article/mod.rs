@@ -21,6 +21,7 @@ mod repository;
 mod request_key;
 mod rows;
 mod slug;
+mod spare;
 mod sql;
 mod tags;
 mod validate;

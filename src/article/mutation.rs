@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::input::{ArticlePatch, Expected, NewArticle};
 use super::model::{Article, ArticleEvent, CREATED, Status};
+use super::spare::Spare;
 use super::tags::Tag;
 use super::validate::{self, CheckedPatch};
 use super::{ArticleError, rows, slug, sql, tags};
@@ -75,6 +76,8 @@ pub(super) enum Change {
 #[derive(Debug, Clone)]
 pub(super) struct Draft {
     pub article: Article,
+    /// What the caller is answered with.
+    pub spare: Spare,
     pub tags: Vec<Tag>,
     /// The slug was asked for, not derived.
     pub explicit_slug: bool,
@@ -238,7 +241,8 @@ impl Draft {
             updated_at: new.updated_at.unwrap_or(created_at),
             publish_at,
         };
-        Ok(Self { article, tags, explicit_slug, explicit_id, times: (new.created_at, new.updated_at) })
+        let (spare, times) = (Spare::of(&article), (new.created_at, new.updated_at));
+        Ok(Self { article, spare, tags, explicit_slug, explicit_id, times })
     }
 
     /// The draft as a change to the article that an earlier import made: its id stays, and so does its slug unless one

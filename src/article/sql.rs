@@ -1,111 +1,81 @@
 //! Every SQL text of this module, so that a test can walk them.
 
 use super::{Kind, Status};
+use crate::storage::statements;
 
-pub(super) const INSERT_ARTICLE: &str = "\
-    INSERT INTO articles (id, kind, status, slug, title, version, created_at, updated_at, content, publish_at) \
-    VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING";
-pub(super) const INSERT_TAG: &str =
-    "INSERT INTO article_tags (article_id, tag, position, label) VALUES (?1, ?2, ?3, ?4)";
-pub(super) const DELETE_TAGS: &str = "DELETE FROM article_tags WHERE article_id = ?1";
+// The lists are made by [`list`] and [`count`].
+statements! {
+    INSERT_ARTICLE = "\
+        INSERT INTO articles (id, kind, status, slug, title, version, created_at, updated_at, content, publish_at) \
+        VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING";
+    INSERT_TAG =
+        "INSERT INTO article_tags (article_id, tag, position, label) VALUES (?1, ?2, ?3, ?4)";
+    DELETE_TAGS = "DELETE FROM article_tags WHERE article_id = ?1";
 
-/// Leaves the columns alone that stand in an index.
-pub(super) const UPDATE_TEXT: &str = "\
-    UPDATE articles SET title = ?3, version = version + 1, updated_at = ?4, content = ?5 WHERE id = ?1 AND version = ?2";
-pub(super) const UPDATE_ALL: &str = "\
-    UPDATE articles SET title = ?3, version = version + 1, updated_at = ?4, content = ?5, \
-    kind = ?6, status = ?7, slug = ?8, created_at = ?9, publish_at = ?10 WHERE id = ?1 AND version = ?2";
-pub(super) const DELETE_ARTICLE: &str = "DELETE FROM articles WHERE id = ?1 AND version = ?2";
+    /// Leaves the columns alone that stand in an index.
+    UPDATE_TEXT = "\
+        UPDATE articles SET title = ?3, version = version + 1, updated_at = ?4, content = ?5 WHERE id = ?1 AND version = ?2";
+    UPDATE_ALL = "\
+        UPDATE articles SET title = ?3, version = version + 1, updated_at = ?4, content = ?5, \
+        kind = ?6, status = ?7, slug = ?8, created_at = ?9, publish_at = ?10 WHERE id = ?1 AND version = ?2";
+    DELETE_ARTICLE = "DELETE FROM articles WHERE id = ?1 AND version = ?2";
 
-pub(super) const ARTICLE_BY_SLUG: &str = "\
-    SELECT id, kind, status, slug, title, version, created_at, updated_at, content, publish_at FROM articles \
-    WHERE slug = ?1";
-pub(super) const ARTICLE_BY_ID: &str = "\
-    SELECT id, kind, status, slug, title, version, created_at, updated_at, content, publish_at FROM articles \
-    WHERE id = ?1";
-pub(super) const TAGS_OF: &str = "SELECT label FROM article_tags WHERE article_id = ?1 ORDER BY position";
-pub(super) const HAS_SLUG: &str = "SELECT 1 FROM articles WHERE slug = ?1";
-pub(super) const HAS_ID: &str = "SELECT 1 FROM articles WHERE id = ?1";
+    ARTICLE_BY_SLUG = "\
+        SELECT id, kind, status, slug, title, version, created_at, updated_at, content, publish_at FROM articles \
+        WHERE slug = ?1";
+    ARTICLE_BY_ID = "\
+        SELECT id, kind, status, slug, title, version, created_at, updated_at, content, publish_at FROM articles \
+        WHERE id = ?1";
+    TAGS_OF = "SELECT label FROM article_tags WHERE article_id = ?1 ORDER BY position";
+    HAS_SLUG = "SELECT 1 FROM articles WHERE slug = ?1";
+    HAS_ID = "SELECT 1 FROM articles WHERE id = ?1";
 
-pub(super) const HAS_EVENT: &str = "SELECT 1 FROM event_outbox WHERE event_id = ?1";
+    HAS_EVENT = "SELECT 1 FROM event_outbox WHERE event_id = ?1";
 
-pub(super) const SOURCE: &str = "SELECT article_id, hash, version FROM article_sources WHERE source = ?1";
-pub(super) const HAS_SOURCE: &str = "SELECT 1 FROM article_sources WHERE source = ?1 AND hash = ?2";
-pub(super) const PUT_SOURCE: &str = "\
-    INSERT INTO article_sources (source, article_id, hash, version, imported_at) VALUES (?1, ?2, ?3, ?4, ?5) \
-    ON CONFLICT (source) DO UPDATE SET article_id = ?2, hash = ?3, version = ?4, imported_at = ?5";
+    SOURCE = "SELECT article_id, hash, version FROM article_sources WHERE source = ?1";
+    HAS_SOURCE = "SELECT 1 FROM article_sources WHERE source = ?1 AND hash = ?2";
+    PUT_SOURCE = "\
+        INSERT INTO article_sources (source, article_id, hash, version, imported_at) VALUES (?1, ?2, ?3, ?4, ?5) \
+        ON CONFLICT (source) DO UPDATE SET article_id = ?2, hash = ?3, version = ?4, imported_at = ?5";
 
-pub(super) const REQUEST_KEY: &str =
-    "SELECT fingerprint, outcomes FROM request_keys WHERE scope = ?1 AND key = ?2 AND created_at > ?3";
-pub(super) const HAS_REQUEST_KEY: &str =
-    "SELECT 1 FROM request_keys WHERE scope = ?1 AND key = ?2 AND fingerprint = ?3";
-/// What stood there before was past its time.
-pub(super) const PUT_REQUEST_KEY: &str = "\
-    INSERT INTO request_keys (scope, key, fingerprint, created_at, outcomes) VALUES (?1, ?2, ?3, ?4, ?5) \
-    ON CONFLICT (scope, key) DO UPDATE SET fingerprint = ?3, created_at = ?4, outcomes = ?5";
-pub(super) const PRUNE_REQUEST_KEYS: &str = "\
-    DELETE FROM request_keys WHERE id IN \
-    (SELECT id FROM request_keys WHERE created_at <= ?1 ORDER BY created_at LIMIT ?2)";
+    REQUEST_KEY =
+        "SELECT fingerprint, outcomes FROM request_keys WHERE scope = ?1 AND key = ?2 AND created_at > ?3";
+    HAS_REQUEST_KEY =
+        "SELECT 1 FROM request_keys WHERE scope = ?1 AND key = ?2 AND fingerprint = ?3";
+    /// What stood there before was past its time.
+    PUT_REQUEST_KEY = "\
+        INSERT INTO request_keys (scope, key, fingerprint, created_at, outcomes) VALUES (?1, ?2, ?3, ?4, ?5) \
+        ON CONFLICT (scope, key) DO UPDATE SET fingerprint = ?3, created_at = ?4, outcomes = ?5";
+    PRUNE_REQUEST_KEYS = "\
+        DELETE FROM request_keys WHERE id IN \
+        (SELECT id FROM request_keys WHERE created_at <= ?1 ORDER BY created_at LIMIT ?2)";
 
-pub(super) const ARTICLES_AFTER: &str = "\
-    SELECT id, kind, status, slug, title, version, created_at, updated_at, content, publish_at FROM articles \
-    WHERE id > ?1 ORDER BY id LIMIT ?2";
-pub(super) const STAMPS_AFTER: &str = "SELECT id, version, updated_at FROM articles WHERE id > ?1 ORDER BY id LIMIT ?2";
-/// The beginning of a text, in characters.
-pub(super) const OPENING: &str = "SELECT substr(content, 1, ?2) FROM articles WHERE id = ?1";
-/// Where published articles of a kind are, newest first, after a creation time and id. (`INDEXED BY`: never sorted.)
-pub(super) const ADDRESSES: &str = "\
-    SELECT id, slug, created_at, updated_at FROM articles INDEXED BY articles_newest \
-    WHERE status = 'published' AND kind = ?1 AND (created_at, id) < (?2, ?3) ORDER BY created_at DESC, id DESC LIMIT ?4";
-/// The place in that order after which a number of articles stand.
-pub(super) const ADDRESS_AT: &str = "\
-    SELECT created_at, id FROM articles INDEXED BY articles_newest \
-    WHERE status = 'published' AND kind = ?1 ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET ?2";
-pub(super) const NEWEST_EVENT: &str = "SELECT id, event_id FROM event_outbox ORDER BY id DESC LIMIT 1";
-/// The sequence outlives the rows that retention removes.
-pub(super) const EVENT_SEQUENCE: &str = "SELECT seq FROM sqlite_sequence WHERE name = 'event_outbox'";
-pub(super) const NEWEST_ARTICLE: &str = "SELECT max(id) FROM articles";
+    ARTICLES_AFTER = "\
+        SELECT id, kind, status, slug, title, version, created_at, updated_at, content, publish_at FROM articles \
+        WHERE id > ?1 ORDER BY id LIMIT ?2";
+    STAMPS_AFTER = "SELECT id, version, updated_at FROM articles WHERE id > ?1 ORDER BY id LIMIT ?2";
+    /// The beginning of a text, in characters.
+    OPENING = "SELECT substr(content, 1, ?2) FROM articles WHERE id = ?1";
+    /// Where published articles of a kind are, newest first, after a creation time and id. (`INDEXED BY`: never sorted.)
+    ADDRESSES = "\
+        SELECT id, slug, created_at, updated_at FROM articles INDEXED BY articles_newest \
+        WHERE status = 'published' AND kind = ?1 AND (created_at, id) < (?2, ?3) ORDER BY created_at DESC, id DESC LIMIT ?4";
+    /// The place in that order after which a number of articles stand.
+    ADDRESS_AT = "\
+        SELECT created_at, id FROM articles INDEXED BY articles_newest \
+        WHERE status = 'published' AND kind = ?1 ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET ?2";
+    NEWEST_EVENT = "SELECT id, event_id FROM event_outbox ORDER BY id DESC LIMIT 1";
+    /// The sequence outlives the rows that retention removes.
+    EVENT_SEQUENCE = "SELECT seq FROM sqlite_sequence WHERE name = 'event_outbox'";
+    NEWEST_ARTICLE = "SELECT max(id) FROM articles";
 
-/// The label is the one that the oldest article with the tag gave it (a bare column beside `min` comes from its row).
-pub(super) const TAG_COUNTS: &str = "\
-    SELECT tag, label, count(*), min(article_id) FROM article_tags GROUP BY tag ORDER BY tag";
-pub(super) const TAG_COUNTS_OF_STATUS: &str = "\
-    SELECT tag, label, count(*), min(article_id) FROM article_tags CROSS JOIN articles ON id = article_id \
-    WHERE status = ?1 GROUP BY tag ORDER BY tag";
-
-/// Every constant above. The lists are made by [`list`] and [`count`].
-#[cfg(test)]
-pub(super) const ALL: &[&str] = &[
-    INSERT_ARTICLE,
-    INSERT_TAG,
-    DELETE_TAGS,
-    UPDATE_TEXT,
-    UPDATE_ALL,
-    DELETE_ARTICLE,
-    ARTICLE_BY_SLUG,
-    ARTICLE_BY_ID,
-    TAGS_OF,
-    HAS_SLUG,
-    STAMPS_AFTER,
-    HAS_ID,
-    HAS_EVENT,
-    SOURCE,
-    HAS_SOURCE,
-    PUT_SOURCE,
-    REQUEST_KEY,
-    HAS_REQUEST_KEY,
-    PUT_REQUEST_KEY,
-    PRUNE_REQUEST_KEYS,
-    ARTICLES_AFTER,
-    OPENING,
-    ADDRESSES,
-    ADDRESS_AT,
-    NEWEST_EVENT,
-    EVENT_SEQUENCE,
-    NEWEST_ARTICLE,
-    TAG_COUNTS,
-    TAG_COUNTS_OF_STATUS,
-];
+    /// The label is the one that the oldest article with the tag gave it (a bare column beside `min` comes from its row).
+    TAG_COUNTS = "\
+        SELECT tag, label, count(*), min(article_id) FROM article_tags GROUP BY tag ORDER BY tag";
+    TAG_COUNTS_OF_STATUS = "\
+        SELECT tag, label, count(*), min(article_id) FROM article_tags CROSS JOIN articles ON id = article_id \
+        WHERE status = ?1 GROUP BY tag ORDER BY tag";
+}
 
 /// One page of a list, newest first: parameters are limit, offset and, with `tagged`, the tag's key.
 ///
@@ -190,10 +160,7 @@ mod tests {
     }
 
     fn plan(conn: &Connection, sql: &str) -> String {
-        let mut explain = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-        let parameters = vec![rusqlite::types::Null; explain.parameter_count()];
-        let lines = explain.query_map(rusqlite::params_from_iter(parameters), |row| row.get::<_, String>(3)).unwrap();
-        lines.collect::<rusqlite::Result<Vec<_>>>().unwrap().join("; ")
+        crate::storage::plan_of(conn, sql).join("; ")
     }
 
     #[test]
@@ -201,11 +168,11 @@ mod tests {
         let conn = database();
         // One row, the first entry of an index, and tables that are summed up as a whole.
         let may_scan = [EVENT_SEQUENCE, NEWEST_ARTICLE, NEWEST_EVENT, TAG_COUNTS, TAG_COUNTS_OF_STATUS];
-        for sql in ALL {
+        for (name, sql) in ALL {
             let plan = plan(&conn, sql);
-            assert!(may_scan.contains(sql) || !plan.contains("SCAN"), "{sql}: {plan}");
+            assert!(may_scan.contains(sql) || !plan.contains("SCAN"), "{name}: {plan}");
             // An article has at most twenty tags.
-            assert!(*sql == TAGS_OF || !plan.contains("TEMP B-TREE"), "{sql}: {plan}");
+            assert!(*sql == TAGS_OF || !plan.contains("TEMP B-TREE"), "{name}: {plan}");
         }
     }
 

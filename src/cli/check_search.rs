@@ -51,15 +51,16 @@ fn compare(articles: &Connection, path: &Path, report: &mut Report) -> rusqlite:
     }
     let (newest, cursor) = standing(articles)?;
     let at_work = (newest, cursor) != before || newest > cursor || search.query_row(BUILDING, [], |row| row.get(0))?;
+    let at_least = if differing.len() < DIFFERENCES_MAX { "" } else { "at least " };
     match (wrong.len(), at_work) {
         (0, _) => report.good.push("search holds every published article in its newest version".to_owned()),
         (count, true) => {
-            report.notes.push(format!("search is still being brought up to date: {count} articles differ"))
+            report.notes.push(format!("search is still being brought up to date: {at_least}{count} articles differ"))
         }
         (count, false) => {
             let named = wrong[..count.min(NAMED_MAX)].join(", ");
             report.faults.push(format!(
-                "search differs from {count} articles ({named}) and has no event to come: delete search.db while nothing runs, \
+                "search differs from {at_least}{count} articles ({named}) and has no event to come: delete search.db while nothing runs, \
                  and it is built again"
             ));
         }

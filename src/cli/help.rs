@@ -35,7 +35,7 @@ The first SIGINT or SIGTERM stops in order and within bounds: no new \
 requests are taken, running ones end, the relay drains what is committed, accepted writes are written. A second signal ends the \
 process at once, which loses nothing that was answered; one within 100 ms of the first counts as the first.
 
---cdn needs --site: the URLs to purge are made from it. They go out as JSON in a POST. What the CDN answers means:
+--cdn needs --site: the URLs to purge are made from it. They go out as JSON in a POST, or as --cdn-shape says; with --cdn-ttl shared caches may keep what a purge would reach, with --cdn-again each purge is repeated for what was under way. docs/cdn.md has the recipes. What the CDN answers means:
   2xx, 404, 410                  done
   408, 429, 502, 503, 504        again, after Retry-After (at most 120 s) or with growing waits; it spends no attempts
   401, 403, 407                  the same, until the token is right: start again with a new one
@@ -43,6 +43,11 @@ process at once, which loses nothing that was answered; one within 100 ms of the
   other 5xx                      again, three calls in all; then given up (a dead letter)
   400, 413, 422                  sent again in halves; a single URL that gets it is given up
   3xx, any other 4xx             given up at once: mend the settings, then `outbox replay cdn --all`
+
+--webhooks names a TOML file with a [[webhook]] for each endpoint that gets events: name, url, secret (or secret_file), and, as needed, \
+types, timeout, allow_private, concurrency, source. Each message is signed (Standard Webhooks); each endpoint is a handler of its own, \
+webhook:NAME. What an endpoint answers means: 2xx done; 408, 425, 429, 502, 503, 504, 401, 403, 407, 410 or no answer: again, and it spends \
+no attempts; other 5xx: again, three calls in all; anything else: given up (a dead letter). docs/webhooks.md has the rest.
 
 Every setting is a flag, a variable of the environment and a key of the file that --config names; a flag counts before a \
 variable, that before the file. vayu-articles.example.toml has all keys; --print-config shows what a run would use and why. A \
@@ -54,7 +59,9 @@ Examples:
   vayu-articles serve --data /var/lib/vayu --log warn
   vayu-articles serve --config vayu-articles.toml --print-config
   vayu-articles serve --seed samples               (fills an empty database first)
-  vayu-articles serve --cdn http://127.0.0.1:6081/purge --site https://example.org";
+  vayu-articles serve --cdn https://api.example/purge --site https://example.org
+  vayu-articles serve --cdn http://127.0.0.1:6081/ --cdn-shape keys --cdn-ttl 10m --site https://example.org    (Varnish)
+  vayu-articles serve --webhooks webhooks.toml";
 
 #[cfg(feature = "server")]
 pub(super) const TOKENS: &str = "\
@@ -97,7 +104,7 @@ and node_modules are skipped, links to folders are not entered. A file may open 
 
 A heading that gives the title is taken out of the text if it opens it. A time without a zone is taken as UTC, with a note. Other \
 keys are passed over. An index.md or _index.md without a text is skipped, with a note. A file that cannot be stored is reported with its name, the line and the reason; the others are imported \
-all the same.
+all the same. A database that fails, or a site that is read-only, ends the import: what came before is stored, and importing again goes on.
 
 A file is known by the collection's name and its path below PATH, so importing again changes nothing. A changed file updates \
 its article, unless that was edited since (it is kept, and reported) or deleted (it stays deleted, and is reported). The events \
@@ -132,7 +139,7 @@ pub(super) const ADOPT: &str = "\
 PATH is the database file, or the folder that holds vayupress.db. It is only read, in one snapshot, and may be in use. Taken over are \
 articles, drafts and pages with their ids, slugs, times and tags; scheduled posts; waiting write jobs; and pending events under their \
 event ids, but those that were delivered. Each row that stays behind is printed with its table, its name and the reason. A second run adds \
-nothing; after an interruption it completes the rest. Times without a zone are taken as UTC. `serve` then applies the jobs and delivers \
+nothing; after an interruption it completes the rest. Times without a zone are taken as UTC. The site must not be frozen. `serve` then applies the jobs and delivers \
 the events. The page docs/coming-from-vayupress.md says what differs.
 
 Exit code 1 means that a row was refused that should have come, or came as a dead letter; rows that stay behind by rule (dead, delivered, \
@@ -201,7 +208,7 @@ Examples:
   vayu-articles handler release cdn
   vayu-articles handler rewind search --to 4711
   vayu-articles handler rewind search --since 2026-03-01T00:00:00Z
-  vayu-articles handler backfill webhook --to-start
+  vayu-articles handler backfill webhook:shop --to-start
   vayu-articles handler rename mail post-office
   vayu-articles handler retire cdn --reason 'no CDN any more'";
 

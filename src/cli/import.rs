@@ -8,16 +8,15 @@ use sha2::{Digest, Sha256};
 
 use super::app::App;
 use super::dates;
-use super::delivery::Delivery;
+use super::delivery::{Delivery, Further};
 use super::front_matter::{self, Document, DocumentError};
 use super::markdown_files::{self, Found, MarkdownFile};
 use super::output::{Output, say};
-use super::settings::{DataDir, Settings};
+use super::settings::{CdnLanes, DataDir, Settings};
 use super::{CliError, ImportArgs, exit};
 use crate::article::{Applied, Kept, NewArticle};
 use crate::queue::WriteError;
 use crate::service::WriteContext;
-use crate::sinks::cdn::CdnPurge;
 
 /// Most files in one transaction.
 const BATCH_FILES: usize = 100;
@@ -68,29 +67,34 @@ pub(super) fn run(settings: &Settings, args: &ImportArgs) -> Result<u8, CliError
     Ok(if report.failed == 0 { exit::OK } else { exit::FAILED })
 }
 
-fn deliver(app: &App, cdn: Option<CdnPurge>, settings: &Settings) -> Result<Vec<String>, CliError> {
-    Delivery::new(app, app.pages()?, cdn, Vec::new(), settings.relay())?.drain()
+fn deliver(app: &App, cdn: Option<CdnLanes>, settings: &Settings) -> Result<Vec<String>, CliError> {
+    Delivery::new(app, app.pages()?, cdn, Further::default(), settings.relay())?.drain()
 }
 
 /// Stores every file of `source`, and says on stderr what needs saying.
+///
+/// # Errors
+/// The site is read-only, or the database fails: no file is to blame, and the next one would fare no better.
 pub(super) fn import(app: &App, source: &Source) -> Result<Report, CliError> {
     let context = WriteContext::default();
     source
         .store(
             |items| {
                 let answers = app.articles.import_bulk(items, &context)?;
-                Ok(answers.into_iter().map(or_deferred).collect())
+                answers.into_iter().map(own).collect()
             },
             say,
         )
         .map_err(|error| CliError::failed(format!("{error}; what came before is stored, import again to go on")))
 }
 
-/// `None` for what a frozen site keeps for later.
-fn or_deferred(answer: Result<Applied, WriteError>) -> Result<Option<Applied>, WriteError> {
+/// What became of a file, `None` for what a frozen site keeps for later; the outer error is no file's own.
+fn own(answer: Result<Applied, WriteError>) -> Result<Result<Option<Applied>, WriteError>, WriteError> {
     match answer {
-        Err(WriteError::Deferred { .. }) => Ok(None),
-        answer => answer.map(Some),
+        Ok(applied) => Ok(Ok(Some(applied))),
+        Err(WriteError::Deferred { .. }) => Ok(Ok(None)),
+        Err(error @ WriteError::Article(_)) => Ok(Err(error)),
+        Err(error) => Err(error),
     }
 }
 
@@ -325,6 +329,7 @@ fn progress_bar(files: usize) -> ProgressBar {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::article::ArticleError;
 
     #[test]
     fn a_title_comes_from_the_file_name_or_the_folder_of_an_index() {
@@ -355,6 +360,16 @@ mod tests {
         ] {
             assert_eq!(created("x", relative), None, "{relative}");
         }
+    }
+
+    #[test]
+    fn only_what_an_article_does_not_allow_is_its_files_own_fault() {
+        let full = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL), None);
+        assert!(own(Err(ArticleError::Sqlite(full).into())).is_err(), "the disk is full for every file");
+        assert!(own(Err(WriteError::Stopped)).is_err());
+        let taken = ArticleError::SlugTaken { slug: "a".to_owned() };
+        assert!(matches!(own(Err(taken.into())), Ok(Err(WriteError::Article(_)))));
+        assert!(matches!(own(Err(WriteError::Deferred { job: 1 })), Ok(Ok(None))));
     }
 
     #[test]

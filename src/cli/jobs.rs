@@ -1,22 +1,22 @@
 //! `jobs stats|list|show|replay|cancel|discard`.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::job_args::{JobArgs, JobListArgs, JobReplayArgs, JobsArgs, JobsCommand};
 use super::output::{Output, moment, printable};
+use super::settings::Settings;
 use super::{CliError, exit, json as documents, log_file};
-use crate::jobs::{COUNT_MAX, Job, JobError, JobOptions, JobQuery, JobStats, JobStatus, Jobs, ModeInfo};
+use crate::jobs::{COUNT_MAX, Job, JobError, JobQuery, JobStats, JobStatus, Jobs, ModeInfo};
 
 /// How long a replay waits for the line, at most.
 const APPLY_WITHIN: Duration = Duration::from_secs(30);
 
 /// Runs one of the commands on a database that exists.
-pub(super) fn run(data: &Path, args: &JobsArgs) -> Result<u8, CliError> {
-    let database = log_file::open(data, None)?;
-    let jobs = Jobs::new(&database, JobOptions::default());
+pub(super) fn run(settings: &Settings, args: &JobsArgs) -> Result<u8, CliError> {
+    let database = log_file::open(&settings.data, None)?;
+    let jobs = Jobs::new(&database, settings.jobs());
     let mut out = Output::new();
     let done = match &args.command {
         JobsCommand::Stats(args) => stats(&jobs, args.json, &mut out),

@@ -83,7 +83,7 @@ pub fn run(cli: &Cli, settings: &Settings, on_signals: &dyn Fn(&Handle) -> Resul
         Command::Handler(args) => handler::run(data, args),
         #[cfg(feature = "nats")]
         Command::Worker(_) => worker::run(settings, on_signals),
-        Command::Jobs(args) => jobs::run(data, args),
+        Command::Jobs(args) => jobs::run(settings, args),
         Command::Enqueue(args) => enqueue::run(data, args),
         Command::Freeze(args) => mode::freeze(data, args),
         Command::Thaw(args) => mode::thaw(data, args),

@@ -2,12 +2,12 @@
 //!
 //! Without `NOTIFY_SOCKET` in the environment, which systemd sets for `Type=notify`, all of this does nothing.
 
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 use crossbeam_channel::{RecvTimeoutError, Sender};
 use sd_notify::NotifyState;
 
-use crate::lifecycle::Handle;
+use crate::lifecycle::{Handle, spawn_thread};
 
 /// Tells the service manager; ends with the program's stop.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ impl Notifier {
                 tell(&[NotifyState::Watchdog]);
             }
         };
-        match thread::Builder::new().name("watchdog".to_owned()).spawn(watch) {
+        match spawn_thread("watchdog".to_owned(), watch) {
             Ok(thread) => Self { stop: Some(stop), thread: Some(thread) },
             Err(error) => {
                 log::error!("event=watchdog the service manager will hear no sign of life: {error}");

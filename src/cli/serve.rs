@@ -19,7 +19,7 @@ use crate::http::engine::Engine;
 use crate::http::{Access, Health, Site, SiteParts};
 use crate::jobs::JobRunner;
 use crate::lifecycle::{BoxError, Handle, Manager, StartError};
-use crate::outbox::{Operator, Relay};
+use crate::outbox::{Handler, Operator, Relay};
 use crate::sinks::cache::PageCache;
 #[cfg(feature = "nats")]
 use crate::sinks::nats::NatsSink;
@@ -40,6 +40,7 @@ pub(super) fn run(
     }
     let seed = args.seed.as_deref().map(|path| Source::open(path, None)).transpose().map_err(CliError::Failed)?;
     let cdn = settings.cdn()?;
+    let edge = settings.edge()?;
     let further = further_handlers(settings)?;
     let access = access::options(&DataDir::at(&settings.data), settings)?;
     let dir = DataDir::create(&settings.data).map_err(CliError::Failed)?;
@@ -50,7 +51,7 @@ pub(super) fn run(
     let delivery = Delivery::new(&app, cache.clone(), cdn, further, settings.relay())?;
     let site = site(&app, cache, access.clone(), delivery.relay(), manager.handle());
     let runner = JobRunner::new(&app.database, settings.jobs());
-    let site = site.with_jobs(app.jobs.clone(), runner.clone());
+    let site = site.with_jobs(app.jobs.clone(), runner.clone()).with_edge(edge);
     let engine = Arc::new(site.serve_on(settings.engine()));
     register(&mut manager, &app, runner, delivery, engine.clone()).map_err(failed)?;
     on_signals(&manager.handle()).map_err(failed)?;
@@ -81,19 +82,24 @@ pub(super) fn run(
     if outcome.is_clean() { Ok(exit::OK) } else { Err(CliError::failed(outcome.to_string())) }
 }
 
-/// What else gets every event: the broker, if one is set.
-#[cfg(feature = "nats")]
+/// What else gets events: the broker and the webhooks' endpoints, as far as they are set.
 fn further_handlers(settings: &Settings) -> Result<Further, CliError> {
-    let Some(options) = settings.nats()? else { return Ok(Vec::new()) };
+    let webhooks = settings.webhooks()?.into_iter().map(Arc::new).collect();
+    Ok(Further { broker: broker(settings)?, webhooks })
+}
+
+#[cfg(feature = "nats")]
+fn broker(settings: &Settings) -> Result<Option<Arc<dyn Handler>>, CliError> {
+    let Some(options) = settings.nats()? else { return Ok(None) };
     let sink = NatsSink::new(options).map_err(|error| CliError::Usage(error.to_string()))?;
-    Ok(vec![("nats", Arc::new(sink))])
+    Ok(Some(Arc::new(sink)))
 }
 
 #[cfg(not(feature = "nats"))]
-fn further_handlers(settings: &Settings) -> Result<Further, CliError> {
+fn broker(settings: &Settings) -> Result<Option<Arc<dyn Handler>>, CliError> {
     match settings.nats {
         Some(_) => Err(CliError::Usage("--nats: this program was built without the feature `nats`".to_owned())),
-        None => Ok(Vec::new()),
+        None => Ok(None),
     }
 }
 

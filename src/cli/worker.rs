@@ -9,6 +9,7 @@ use super::settings::{DataDir, Settings};
 use super::{CliError, exit};
 use crate::lifecycle::{BoxError, Handle, Manager, ManagerOptions, Service, StartContext, StartError};
 use crate::sinks::cache::{PageCache, PageHandler};
+use crate::sinks::cdn::CdnAgain;
 use crate::sinks::render::Renderer;
 use crate::sinks::search::{SearchIndex, SearchOptions};
 use crate::storage::Database;
@@ -18,6 +19,7 @@ use crate::worker::{self, Origin, Worker};
 struct Working {
     worker: Worker,
     search: Option<SearchIndex>,
+    cdn_again: Option<CdnAgain>,
 }
 
 /// Works until a signal or a failure. The exit code is 0 only for a clean stop that was asked for.
@@ -60,7 +62,7 @@ fn with_handlers(
     let default = if cdn.is_some() { "search,cdn" } else { "search" };
     let names = settings.worker_handlers.as_deref().unwrap_or(default);
     let mut seen = Vec::new();
-    let mut search = None;
+    let (mut search, mut cdn_again) = (None, None);
     for name in names.split(',').map(str::trim) {
         if seen.contains(&name) {
             continue;
@@ -82,7 +84,12 @@ fn with_handlers(
             "cdn" => {
                 let cdn =
                     cdn.clone().ok_or_else(|| CliError::Usage("the handler cdn needs --cdn and --site".into()))?;
-                worker.handler("cdn", cdn)
+                cdn_again.clone_from(&cdn.again);
+                let worker = worker.handler("cdn", cdn.purge);
+                match cdn.again {
+                    Some(again) => worker.handler("cdn-again", again),
+                    None => worker,
+                }
             }
             _ => {
                 return Err(CliError::Usage(format!(
@@ -91,7 +98,7 @@ fn with_handlers(
             }
         };
     }
-    Ok(Working { worker, search })
+    Ok(Working { worker, search, cdn_again })
 }
 
 fn renderer(settings: &Settings) -> Renderer {
@@ -115,6 +122,9 @@ impl Service for Working {
         // A rebuild of the index would keep its lane's thread busy.
         if let Some(search) = &self.search {
             search.close();
+        }
+        if let Some(again) = &self.cdn_again {
+            again.close();
         }
         self.worker.stop(deadline)
     }

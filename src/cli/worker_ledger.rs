@@ -71,6 +71,9 @@ fn act(ledger: &Ledger, command: &OutboxCommand, out: &mut Output) -> Result<(),
             ledger
                 .discard(&args.event, &args.handler, &args.reason)
                 .map_err(|error| refused("discarded", &args.event, &args.handler, &error))?;
+            if args.shape.json {
+                return documents::print(&json!({ "handler": args.handler, "id": args.event, "discarded": true }), out);
+            }
             out.line(&format!("event {} is given up for {}", printable(&args.event), printable(&args.handler)))?;
             Ok(())
         }
@@ -101,7 +104,7 @@ impl<'a> Wanted<'a> {
             let reason = entry.reason.as_deref().unwrap_or_default().to_lowercase();
             reason.contains(&text.to_lowercase())
         };
-        let age = Duration::from_millis(u64::try_from(self.now - entry.created_at).unwrap_or(0));
+        let age = Duration::from_millis(u64::try_from(self.now.saturating_sub(entry.created_at)).unwrap_or(0));
         self.types.as_ref().is_none_or(of_type)
             && self.filter.key.as_ref().is_none_or(|key| entry.key.as_ref() == Some(key))
             && self.filter.reason.as_ref().is_none_or(says)
@@ -109,15 +112,17 @@ impl<'a> Wanted<'a> {
             && self.filter.newer_than.is_none_or(|limit| age <= limit)
     }
 
-    fn states(&self, default: &[LedgerState]) -> Vec<LedgerState> {
-        match self.filter.state {
+    fn states(&self, default: &[LedgerState]) -> Result<Vec<LedgerState>, CliError> {
+        Ok(match self.filter.state {
             None => default.to_vec(),
             Some(ListState::DeadLetter) => vec![LedgerState::DeadLetter],
             Some(ListState::Retry) => vec![LedgerState::Retry],
             Some(ListState::Discarded) => vec![LedgerState::Discarded],
-            // A worker's ledger has none of the others, or does not list them.
-            Some(_) => Vec::new(),
-        }
+            Some(_) => {
+                let reason = "a worker's database lists what is dead_letter, retry or discarded";
+                return Err(CliError::Usage(reason.to_owned()));
+            }
+        })
     }
 }
 
@@ -129,7 +134,7 @@ fn find(
 ) -> Result<(Vec<LedgerEntry>, bool), CliError> {
     let wanted = Wanted::new(filter);
     let (mut found, mut looked_at) = (Vec::new(), 0);
-    for state in wanted.states(default) {
+    for state in wanted.states(default)? {
         let mut query = LedgerQuery::default();
         (query.state, query.handler, query.limit) = (state, handler.map(str::to_owned), PAGE);
         loop {
@@ -220,10 +225,13 @@ fn replay(ledger: &Ledger, args: &ReplayArgs, out: &mut Output) -> Result<(), Cl
     let handler = &args.handler;
     if let Some(event) = &args.event {
         ledger.replay(event, handler, args.force).map_err(|error| refused("replayed", event, handler, &error))?;
+        if args.shape.json {
+            return documents::print(&json!({ "handler": handler, "id": event, "replayed": 1, "left": 0 }), out);
+        }
         out.line(&format!("event {} is due again for {}", printable(event), printable(handler)))?;
         return Ok(());
     }
-    let (found, _) = find(ledger, (Some(handler), &args.filter, &[LedgerState::DeadLetter]), MAX_LOOKED_AT)?;
+    let (found, more) = find(ledger, (Some(handler), &args.filter, &[LedgerState::DeadLetter]), MAX_LOOKED_AT)?;
     let (mut replayed, mut left) = (0, 0);
     for entry in found {
         match ledger.replay(&entry.event_id, handler, args.force) {
@@ -234,21 +242,32 @@ fn replay(ledger: &Ledger, args: &ReplayArgs, out: &mut Output) -> Result<(), Cl
         }
     }
     if args.shape.json {
-        return documents::print(&json!({ "handler": handler, "replayed": replayed, "left": left }), out);
+        let document = json!({ "handler": handler, "id": null, "replayed": replayed, "left": left, "more": more });
+        return documents::print(&document, out);
     }
     let left = if left == 0 { String::new() } else { format!(", left: {left} (they need --force)") };
     out.line(&format!("{}: due again: {replayed}{left}", printable(handler)))?;
+    if more {
+        out.flush()?;
+        say("there may be more: replay again");
+    }
     Ok(())
 }
 
 fn stats(ledger: &Ledger, as_json: bool, out: &mut Output) -> Result<(), CliError> {
     let begun = Instant::now();
     let mut counts = std::collections::BTreeMap::<String, [u64; 3]>::new();
+    // There was no time to count them all.
+    let mut more = false;
     for (place, state) in [LedgerState::InProgress, LedgerState::Retry, LedgerState::DeadLetter].into_iter().enumerate()
     {
         let mut query = LedgerQuery::default();
         (query.state, query.limit) = (state, PAGE);
-        while begun.elapsed() < LOOK {
+        loop {
+            if begun.elapsed() >= LOOK {
+                more = true;
+                break;
+            }
             let page = ledger.entries(&query).map_err(unreadable)?;
             let Some(last) = page.last() else { break };
             query.after = Some(last.place.clone());
@@ -257,12 +276,19 @@ fn stats(ledger: &Ledger, as_json: bool, out: &mut Output) -> Result<(), CliErro
     }
     if as_json {
         let lane = |(handler, [running, retry, dead]): (&String, &[u64; 3])| json!({ "handler": handler, "running": running, "retry": retry, "dead_letter": dead });
-        return documents::print(&json!({ "handlers": counts.iter().map(lane).collect::<Vec<_>>() }), out);
+        return documents::print(
+            &json!({ "handlers": counts.iter().map(lane).collect::<Vec<_>>(), "more": more }),
+            out,
+        );
     }
     let row = |(handler, [running, retry, dead]): (&String, &[u64; 3])| {
         [printable(handler), running.to_string(), retry.to_string(), dead.to_string()]
     };
     out.table(["HANDLER", "RUNNING", "RETRY", "DEAD"], &counts.iter().map(row).collect::<Vec<_>>())?;
+    if more {
+        out.flush()?;
+        say("there are more: counting them all would take too long");
+    }
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::access::{Access, Role};
 use super::conditional::{self, Condition};
+use super::edge::keyed;
 use super::engine::Response;
 use super::idempotency;
 use super::jobs;
@@ -19,6 +20,7 @@ use crate::article::{
 };
 use crate::queue::WriteError;
 use crate::service::ArticleService;
+use crate::sinks::cdn::keys;
 use crate::sinks::search::MAX_LIMIT;
 
 const WRITER: Guard = Guard::Token(Role::Write);
@@ -119,7 +121,7 @@ fn list(call: &Call<'_>) -> Answer {
     let page = call.parts.articles.list(&query)?;
     let items = page.items.iter().map(ArticleView::from).collect();
     let list = ListView { items, page: page.page, limit: page.limit, total: page.total };
-    json_answer(StatusCode::OK, &list)
+    Ok(keyed(json_answer(StatusCode::OK, &list)?, [keys::LISTS]))
 }
 
 fn list_query(query: &Query) -> Result<ListQuery, Problem> {
@@ -149,16 +151,17 @@ fn list_query(query: &Query) -> Result<ListQuery, Problem> {
 /// `GET /api/v1/articles/{slug}`: to who has no token, what is not published does not exist.
 fn get(call: &Call<'_>) -> Answer {
     let condition = Condition::if_none_match(&call.request.headers)?;
-    let article = find(&call.parts.articles, call.segment())?;
-    if article.status != Status::Published && call.caller.is_none() {
-        return Err(no_article(call.segment()));
-    }
+    let article = call.parts.articles.get(call.segment())?;
+    let visible = article.filter(|article| article.status == Status::Published || call.caller.is_some());
+    let slug_key = keys::slug(call.segment());
+    // That there is nothing may be kept too, until an article comes to this address.
+    let Some(article) = visible else { return Ok(keyed(no_article(call.segment()).into(), [&*slug_key])) };
     let tag = tag_of(&article);
-    if condition.matches_weakly(&tag) {
-        let response = Response::new(StatusCode::NOT_MODIFIED, "");
-        return Ok(with_tag(response, &tag));
-    }
-    article_answer(StatusCode::OK, &article)
+    let response = match condition.matches_weakly(&tag) {
+        true => with_tag(Response::new(StatusCode::NOT_MODIFIED, ""), &tag),
+        false => article_answer(StatusCode::OK, &article)?,
+    };
+    Ok(keyed(response, [&*keys::article(&article.id), &slug_key]))
 }
 
 /// `PATCH` and `PUT /api/v1/articles/{slug}`: what the body leaves out stays.
@@ -220,7 +223,7 @@ fn expectation(articles: &ArticleService, slug: &str, condition: &Condition) -> 
 
 /// `GET /api/v1/tags`
 fn tags(call: &Call<'_>) -> Answer {
-    json_answer(StatusCode::OK, &json!({ "items": call.parts.articles.tags()? }))
+    Ok(keyed(json_answer(StatusCode::OK, &json!({ "items": call.parts.articles.tags()? }))?, [keys::LISTS]))
 }
 
 /// `GET /api/v1/search?q=`

@@ -5,10 +5,12 @@ use serde::Serialize;
 
 use super::access::Role;
 use super::api::{article_answer, json_answer};
+use super::edge::keyed;
 use super::problem::Problem;
 use super::route::{Answer, Call, Guard, Route};
 use crate::article::Status;
 use crate::clock::rfc3339;
+use crate::sinks::cdn::keys;
 
 /// Most stamps in one answer.
 const MAX_STAMPS: u32 = 1_000;
@@ -22,13 +24,13 @@ pub(super) const ROUTES: &[Route] = &[
 fn get(call: &Call<'_>) -> Answer {
     let id = call.segment();
     let article = call.parts.articles.repository().by_id(id)?;
-    match article.filter(|article| article.status == Status::Published || call.caller.is_some()) {
-        Some(article) => article_answer(StatusCode::OK, &article),
+    let answer = match article.filter(|article| article.status == Status::Published || call.caller.is_some()) {
+        Some(article) => article_answer(StatusCode::OK, &article)?,
         // The field tells this 404 from one of a wrong path: only this one means that the article is gone.
-        None => {
-            Err(Problem { field: Some("id".to_owned()), ..Problem::not_found(format!("no article has the id {id:?}")) })
-        }
-    }
+        None => Problem { field: Some("id".to_owned()), ..Problem::not_found(format!("no article has the id {id:?}")) }
+            .into(),
+    };
+    Ok(keyed(answer, [&*keys::article(id)]))
 }
 
 #[derive(Debug, Serialize)]

@@ -8,10 +8,12 @@ use std::borrow::Cow;
 use hyper::HeaderMap;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue, VARY};
 
+use super::edge::keyed;
 use super::engine::Response;
 use super::pages::{Answer, Pages};
 use super::problem::Problem;
 use crate::article::{Kind, ListQuery};
+use crate::sinks::cdn::keys;
 use crate::sinks::encode_segment;
 use crate::sinks::render::{FeedEntry, sitemap, sitemap_index};
 
@@ -55,7 +57,7 @@ impl Pages {
 
     /// The newest posts.
     fn feed(&self, headers: &HeaderMap) -> Answer {
-        let response = self.listing("feed", 1, headers, || {
+        let response = self.listing(keys::LISTS, "feed", 1, headers, || {
             let list = ListQuery { limit: FEED_ENTRIES, kind: Some(Kind::Post), ..ListQuery::default() };
             let page = self.articles().list(&list)?;
             let openings = self.openings(&page, FEED_CHARS + 1)?;
@@ -102,7 +104,7 @@ impl Pages {
             Some(base) => Cow::Borrowed(base),
             None => Cow::Owned(called(headers)?),
         };
-        let mut response = self.listing_for(&base, name, 1, headers, make)?;
+        let mut response = keyed(self.listing_for(&base, name, 1, headers, make)?, [keys::LISTS]);
         if !response.status.is_success() {
             return Ok(response);
         }

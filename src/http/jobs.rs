@@ -151,7 +151,7 @@ fn list(call: &Call<'_>) -> Answer {
         return Err(Problem::bad_parameter("limit", format!("must be 1 to {MAX_PAGE}")));
     }
     if let Some(after) = parameters.get("after")? {
-        let place = after.split_once('-').and_then(|(at, id)| Some((at.parse().ok()?, id.parse().ok()?)));
+        let place = after.rsplit_once('-').and_then(|(at, id)| Some((at.parse().ok()?, id.parse().ok()?)));
         let invalid = || Problem::bad_parameter("after", "must be what an earlier answer gave as next");
         query.after = Some(place.ok_or_else(invalid)?);
     }
@@ -167,6 +167,7 @@ fn replay(call: &Call<'_>) -> Answer {
     let force = flag(&options(call, &["force"])?, "force")?;
     let (id, jobs) = (number(call)?, jobs(call)?);
     jobs.jobs.replay(id, force)?;
+    log::info!("operator act=job_replay job={id} force={force} by={}", call.by());
     jobs.runner.notify();
     get(call)
 }
@@ -174,14 +175,18 @@ fn replay(call: &Call<'_>) -> Answer {
 /// `POST /api/v1/admin/jobs/{id}/cancel`
 fn cancel(call: &Call<'_>) -> Answer {
     let reason = reason(&options(call, &["reason"])?)?;
-    jobs(call)?.jobs.cancel(number(call)?, reason.as_deref())?;
+    let id = number(call)?;
+    jobs(call)?.jobs.cancel(id, reason.as_deref())?;
+    log::info!("operator act=job_cancel job={id} by={}", call.by());
     get(call)
 }
 
 /// `POST /api/v1/admin/jobs/{id}/discard`: 204.
 fn discard(call: &Call<'_>) -> Answer {
     let reason = reason(&options(call, &["reason"])?)?;
-    jobs(call)?.jobs.discard(number(call)?, reason.as_deref().unwrap_or("by the API"))?;
+    let id = number(call)?;
+    jobs(call)?.jobs.discard(id, reason.as_deref().unwrap_or("by the API"))?;
+    log::info!("operator act=job_discard job={id} by={}", call.by());
     Ok(Response::new(StatusCode::NO_CONTENT, ""))
 }
 
@@ -212,6 +217,7 @@ fn set_mode(call: &Call<'_>) -> Answer {
     } else {
         jobs.jobs.set_mode(mode, reason.as_deref())?
     };
+    log::info!("operator act=mode mode={} by={}", info.mode, call.by());
     jobs.runner.notify();
     mode_answer(&info, &jobs.jobs)
 }

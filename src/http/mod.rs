@@ -19,6 +19,7 @@ mod admin_page;
 mod api;
 mod by_id;
 mod conditional;
+mod edge;
 pub mod engine;
 mod feeds;
 mod health;
@@ -38,6 +39,7 @@ mod trace;
 mod view;
 
 pub use access::{Access, Caller, Role};
+pub use edge::Edge;
 pub use health::{Health, LaneBacklog, LaneHealth, ServiceHealth};
 pub use problem::Problem;
 pub use site::{Site, SiteParts};

@@ -13,12 +13,14 @@ use hyper::header::{
 use hyper::{HeaderMap, StatusCode};
 
 use super::conditional::{self, Condition};
+use super::edge::keyed;
 use super::engine::Response;
 use super::problem::Problem;
 use super::request::Query;
 use crate::article::{ArticleStamp, ArticleSummary, Kind, ListQuery, Page, Status, tag_key};
 use crate::service::ArticleService;
 use crate::sinks::cache::{PageCache, PageKey};
+use crate::sinks::cdn::keys;
 use crate::sinks::render::{Renderer, SITE_CSS};
 use crate::sinks::search::{SearchError, SearchIndex};
 
@@ -55,19 +57,21 @@ impl Pages {
 
     pub(super) fn article(&self, slug: &str, headers: &HeaderMap) -> Answer {
         let found = self.articles.get(slug)?.filter(|article| article.status == Status::Published);
-        let Some(article) = found else { return Ok(self.not_found()) };
+        let slug_key = keys::slug(slug);
+        let Some(article) = found else { return Ok(keyed(self.not_found(), [&*slug_key])) };
         let stamp = ArticleStamp::of(&article);
         let tag = format!("\"{}.{}\"", conditional::state_of(&stamp), self.fingerprint);
-        self.conditional(headers, &tag, || {
+        let response = self.conditional(headers, &tag, || {
             self.cache.get_or_render(&PageKey::Article(&stamp), || Ok(self.renderer.article(&article)))
-        })
+        })?;
+        Ok(keyed(response, [&*keys::article(&article.id), &slug_key]))
     }
 
     pub(super) fn index(&self, query: &Query, headers: &HeaderMap) -> Answer {
         // Standing pages have no place among what is new.
         let kind = Some(Kind::Post);
         let list = ListQuery { page: query.number("page", 1)?, limit: PER_PAGE, kind, ..ListQuery::default() };
-        self.listing("index", list.page, headers, || {
+        self.listing(keys::LISTS, "index", list.page, headers, || {
             let page = self.articles.list(&list)?;
             if page.items.is_empty() && list.page > 1 {
                 return Ok(None);
@@ -80,7 +84,7 @@ impl Pages {
         let key = tag_key(tag);
         let page = query.number("page", 1)?;
         let list = ListQuery { page, limit: PER_PAGE, tag: Some(key.clone()), ..ListQuery::default() };
-        self.listing(&format!("tag:{key}"), page, headers, || {
+        self.listing(&keys::tag(&key), &format!("tag:{key}"), page, headers, || {
             let Some(known) = self.articles.tags()?.into_iter().find(|known| known.tag == key) else {
                 return Ok(None);
             };
@@ -114,7 +118,7 @@ impl Pages {
         }
         let tag = format!("\"css.{}\"", self.fingerprint);
         let css = || Ok(SITE_CSS.as_bytes().to_vec());
-        let response = self.conditional(headers, &tag, css)?;
+        let response = keyed(self.conditional(headers, &tag, css)?, []);
         Ok(response.header(CONTENT_TYPE, HeaderValue::from_static("text/css; charset=utf-8")))
     }
 
@@ -142,15 +146,16 @@ impl Pages {
         Ok(self.articles.repository().openings(&ids, chars)?)
     }
 
-    /// A page made from many articles; `None` means that there is no such page.
+    /// A page made from many articles, which a change of what `key` names makes stale; `None` means that there is no such page.
     pub(super) fn listing(
         &self,
+        key: &str,
         name: &str,
         page: u32,
         headers: &HeaderMap,
         render: impl FnOnce() -> Result<Option<String>, Problem>,
     ) -> Answer {
-        self.listing_for("", name, page, headers, render)
+        self.listing_for("", name, page, headers, render).map(|response| keyed(response, [key]))
     }
 
     /// The same for a page that is sent differently to each `audience`, though it is cached once.

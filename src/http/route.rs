@@ -77,6 +77,11 @@ impl Route {
 }
 
 impl Call<'_> {
+    /// Whose token the request has, for the log.
+    pub(super) fn by(&self) -> &str {
+        self.caller.as_ref().map_or("-", |caller| &caller.name)
+    }
+
     /// The segment in braces, of a route that has one.
     pub(super) fn segment(&self) -> &str {
         self.segments.first().copied().unwrap_or_default()

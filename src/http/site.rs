@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::access::{Access, Caller};
 use super::admin_page::{self, Sessions};
+use super::edge::{self, Edge};
 use super::engine::{Engine, EngineCounters, EngineOptions, Refusal, Request, Response};
 use super::feeds;
 use super::health::Health;
@@ -68,6 +69,7 @@ pub(super) struct Parts {
     pub(super) engine: Arc<EngineCounters>,
     pub(super) sessions: Sessions,
     pub(super) health: Box<dyn Fn() -> Health + Send + Sync>,
+    edge: OnceLock<Edge>,
     pages: Pages,
 }
 
@@ -90,6 +92,7 @@ impl Site {
                 engine: Arc::default(),
                 sessions: Sessions::default(),
                 health,
+                edge: OnceLock::new(),
                 pages,
             }),
         }
@@ -99,6 +102,16 @@ impl Site {
     #[must_use]
     pub fn with_jobs(self, jobs: Jobs, runner: JobRunner) -> Self {
         let _ = self.parts.jobs.set(SiteJobs { jobs, runner });
+        self
+    }
+
+    /// Lets answers tell shared caches in front of the site what they depend on, and how long to keep them. Once: a second call
+    /// with some does nothing.
+    #[must_use]
+    pub fn with_edge(self, edge: Option<Edge>) -> Self {
+        if let Some(edge) = edge {
+            let _ = self.parts.edge.set(edge);
+        }
         self
     }
 
@@ -128,8 +141,12 @@ impl Site {
         let mut caller = None;
         let path = segments(&request.path);
         let class = path.as_ref().map_or("other", |path| metrics::class_of(path));
-        let answer = path.and_then(|path| self.route(request, &path, &context, &mut caller));
+        let path: Result<Vec<&str>, Problem> =
+            path.as_ref().map(|path| path.iter().map(String::as_str).collect()).map_err(Clone::clone);
+        let answer =
+            path.as_ref().map_err(Clone::clone).and_then(|path| self.route(request, path, &context, &mut caller));
         let response = answer.unwrap_or_else(Response::from);
+        let response = edge::finish(response, self.parts.edge.get(), request, path.as_deref().unwrap_or_default());
         self.parts.metrics.answered(class, response.status, begun.elapsed());
         let level = if response.status.is_server_error() { log::Level::Warn } else { log::Level::Info };
         log::log!(
@@ -151,18 +168,17 @@ impl Site {
     fn route(
         &self,
         request: &Request,
-        path: &[String],
+        path: &[&str],
         context: &WriteContext,
         name: &mut Option<Arc<str>>,
     ) -> Result<Response, Problem> {
-        let path: Vec<&str> = path.iter().map(String::as_str).collect();
-        if let ["admin", rest @ ..] = &path[..] {
+        if let ["admin", rest @ ..] = path {
             return admin_page::answer(&self.parts, request, rest);
         }
-        if !matches!(path[..], ["api" | "health", ..] | ["metrics"]) {
-            return self.pages(request, &path);
+        if !matches!(path, ["api" | "health", ..] | ["metrics"]) {
+            return self.pages(request, path);
         }
-        let (route, segments) = route::find(method(request), &path)?;
+        let (route, segments) = route::find(method(request), path)?;
         let caller = self.let_in(request, route.guard)?;
         *name = caller.as_ref().map(|caller| Arc::clone(&caller.name));
         (route.answer)(&Call { parts: &self.parts, route, request, segments, caller, context })

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, Transaction};
 
-use super::mode::{self, Mode};
+use super::mode::{self, ModeInfo};
 use super::sql;
 
 /// Whether the row that `origin` names was taken over before.
@@ -22,10 +22,10 @@ pub fn mark_adopted(tx: &Transaction<'_>, origin: &str, now_ms: i64) -> rusqlite
     Ok(())
 }
 
-/// Whether the site is open, as this transaction sees it.
+/// What becomes of writes, as this transaction sees it.
 ///
 /// # Errors
 /// As SQLite reports it.
-pub fn is_open(conn: &Connection) -> rusqlite::Result<bool> {
-    Ok(mode::standing(conn)?.mode == Mode::Open)
+pub fn mode_info(conn: &Connection) -> rusqlite::Result<ModeInfo> {
+    mode::info(conn)
 }

@@ -242,7 +242,7 @@ impl Jobs {
             tx.prepare_cached(sql::DELETE)?.execute([id])?;
             Ok(())
         })?;
-        log::info!("jobs job={id} discarded reason={reason:?}");
+        log::info!("jobs job={id} discarded reason={:?}", line::shortened(reason));
         Ok(())
     }
 

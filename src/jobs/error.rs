@@ -65,7 +65,9 @@ impl fmt::Display for JobError {
             Self::NotFound { id } => {
                 write!(f, "there is no job {id}; applied and cancelled ones are removed after a day")
             }
-            Self::Status { id, status, act } => write!(f, "job {id} is {status}: it cannot be {act}"),
+            Self::Status { id, status, act } => {
+                write!(f, "job {id} is {status}: it cannot be {act}; {}", fitting(status))
+            }
             Self::Quarantined { id } => {
                 write!(f, "job {id} was replayed three times already; force replays it once more")
             }
@@ -73,10 +75,23 @@ impl fmt::Display for JobError {
                 f,
                 "job {id} publishes a scheduled article: change the article's publish_at, or make it a draft, instead"
             ),
-            Self::Freeze { what } => write!(f, "the freeze is not complete, writes are kept back: {what}"),
+            Self::Freeze { what } => write!(
+                f,
+                "the freeze is not complete, writes are kept back: {what}; freeze again to wait longer, or thaw"
+            ),
             Self::Read(what) => write!(f, "the jobs could not be read: {what}"),
             Self::Database(what) => write!(f, "the database failed, nothing was changed: {what}"),
         }
+    }
+}
+
+/// What can be done with a job in this status.
+fn fitting(status: &JobStatus) -> &'static str {
+    match status {
+        JobStatus::Pending => "it can be cancelled",
+        JobStatus::Applied => "it is done",
+        JobStatus::DeadLetter | JobStatus::Cancelled => "it can be replayed or discarded",
+        JobStatus::Quarantined => "it can be replayed with force, or discarded",
     }
 }
 

@@ -32,7 +32,7 @@ mod worker;
 
 use std::time::Duration;
 
-pub use adopted::{is_adopted, is_open, mark_adopted};
+pub use adopted::{is_adopted, mark_adopted, mode_info};
 pub use desk::{COUNT_MAX, JobQuery, JobStats, Jobs, MAX_PAGE, Ran};
 pub use error::JobError;
 pub use job::{Job, JobStatus, NewJob, insert};

@@ -23,7 +23,12 @@ pub(super) fn prune(
             let step = database
                 .writer()
                 .submit_internal(false, move |tx| tx.prepare_cached(sql::PRUNE)?.execute((status, before, STEP)))?;
-            removed += step.wait()? as u64;
+            let step = step.wait()?;
+            removed += step as u64;
+            if step == 0 {
+                // Another process has removed them meanwhile, or somebody's trigger keeps them.
+                break;
+            }
         }
     }
     Ok(removed)

@@ -100,7 +100,7 @@ impl JobRunner {
     pub fn status(&self) -> RunnerStatus {
         let state = self.state();
         RunnerStatus {
-            running: state.stop.is_some(),
+            running: state.stop.is_some() && state.thread.as_ref().is_some_and(|(thread, _)| !thread.is_finished()),
             applied: self.shared.applied.load(Relaxed),
             failed: self.shared.failed.load(Relaxed),
             fault: state.fault.clone(),

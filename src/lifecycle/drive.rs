@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::report::{Fault, HookKind};
 use super::shared::{Call, Shared, Slot, State, deadline_after, millis};
-use super::spawner::panic_text;
+use super::spawner::{panic_text, spawn_thread};
 use super::{BoxError, Interrupted, Service, ServiceState, Spawner, StartContext};
 
 /// How long past its deadline a stop is waited for, so that a hook that itself notices the deadline can still say what
@@ -213,7 +213,7 @@ impl Entry {
 
     /// Spawns the thread of one hook call.
     fn spawn_hook(&self, hook: &str, shared: &Shared, call: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let thread = std::thread::Builder::new().name(format!("{hook}:{}", self.name)).spawn(call)?;
+        let thread = spawn_thread(format!("{hook}:{}", self.name), call)?;
         shared.update(|state| state.slots[self.index].hooks.push(thread));
         Ok(())
     }

@@ -46,4 +46,4 @@ pub use manager::{Manager, ManagerOptions, ServiceOptions};
 pub use report::{Cause, Failure, Fault, HookKind, Outcome, RegisterError, StartError};
 pub use service::{BoxError, Interrupted, Service, StartContext};
 pub use spawner::Spawner;
-pub(crate) use spawner::panic_text;
+pub(crate) use spawner::{panic_text, spawn_thread};

@@ -55,7 +55,7 @@ impl Spawner {
     {
         let ticket = self.link.as_ref().map(|link| link.shared.thread_begins(link.index, thread));
         let (spawner, name) = (self.clone(), thread.to_owned());
-        let spawned = std::thread::Builder::new().name(name.clone()).spawn(move || {
+        let spawned = spawn_thread(thread.to_owned(), move || {
             let end = catch_unwind(AssertUnwindSafe(f));
             let panic = end.as_ref().err().map(|payload| panic_text(&**payload));
             spawner.thread_ended(ticket, name, panic);
@@ -101,4 +101,21 @@ pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
         .map(|text| (*text).to_owned())
         .or_else(|| payload.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "a panic without text".to_owned())
+}
+
+/// Spawns a named thread that no manager watches.
+///
+/// # Errors
+/// The system has no thread left to give; the error says which one it would have been, and what limits them.
+pub(crate) fn spawn_thread<T: Send + 'static>(
+    name: String,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    std::thread::Builder::new().name(name.clone()).spawn(f).map_err(|error| {
+        let reason = format!(
+            "the thread {name} cannot be started: {error}; raise what limits the program's threads and memory (ulimit -u and -v, \
+             TasksMax and MemoryMax of its unit), or set fewer threads"
+        );
+        io::Error::new(error.kind(), reason)
+    })
 }

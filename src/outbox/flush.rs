@@ -1,14 +1,13 @@
 //! What a lane has found out, and how one transaction writes it down.
 //!
-//! The cursor and the exceptions go together. Whether a key is blocked is decided here, inside the transaction, since
-//! an operator may have changed the rows after the lane read them.
-
-use std::collections::{HashMap, HashSet};
+//! The cursor and the exceptions go together. Whether a key is blocked is decided inside the transaction, since an operator
+//! may have changed the rows after the lane read them.
 
 use rusqlite::{OptionalExtension, Transaction};
 
 use super::log::Began;
-use super::{history, sql};
+use super::row_writer::RowWriter;
+use super::sql;
 
 /// One thing to write down besides the cursor.
 #[derive(Debug, Clone)]
@@ -43,6 +42,17 @@ pub(super) enum Verdict {
     Discarded {
         reason: String,
     },
+}
+
+/// What the history says of a replayed row whose key has gone on meanwhile.
+pub(super) const SUPERSEDED: &str = "superseded";
+
+impl Verdict {
+    /// Whether a row that ends so holds back later events of its key until an operator acts. What is superseded does not:
+    /// a later one is done already.
+    pub(super) fn parks(&self, park_keys: bool) -> bool {
+        park_keys && matches!(self, Self::Final { what, .. } if *what != SUPERSEDED)
+    }
 }
 
 /// The lane's pause, as others see it.
@@ -84,11 +94,9 @@ pub(super) fn apply(tx: &Transaction<'_>, flush: &Flush) -> rusqlite::Result<Wri
     let place = (&flush.handler, &flush.owner, flush.from, flush.to, flush.running);
     let held = tx.prepare_cached(sql::MOVE_CURSOR)?.query_row(place, |row| row.get(0)).optional()?;
     let Some(held) = held else { return Ok(Written::NotOurs) };
-    let mut keys = TouchedKeys::default();
-    for change in &flush.changes {
-        write_change(tx, flush, change, &mut keys)?;
+    if !flush.changes.is_empty() {
+        RowWriter::new(tx, flush)?.write()?;
     }
-    keys.settle(tx, flush)?;
     if let Some(pause) = &flush.pause {
         tx.prepare_cached(sql::SET_PAUSE)?.execute((&flush.handler, pause.until, &pause.reason, pause.since))?;
     }
@@ -101,48 +109,21 @@ pub(super) fn apply(tx: &Transaction<'_>, flush: &Flush) -> rusqlite::Result<Wri
     Ok(Written::Yes { held })
 }
 
-/// Keys whose rows need a last look once all changes are written.
-#[derive(Debug, Default)]
-struct TouchedKeys<'f> {
-    /// The highest event of the key that went well.
-    passed: HashMap<&'f str, i64>,
-    /// A row of the key was closed: the next in line becomes due.
-    closed: HashSet<&'f str>,
-}
-
-impl<'f> TouchedKeys<'f> {
-    fn passed(&mut self, key: &'f str, id: i64) {
-        let highest = self.passed.entry(key).or_insert(id);
-        *highest = (*highest).max(id);
-    }
-
-    fn settle(&self, tx: &Transaction<'_>, flush: &Flush) -> rusqlite::Result<()> {
-        for (key, id) in &self.passed {
-            let dead: bool =
-                tx.prepare_cached(sql::DEAD_BELOW)?.query_row((&flush.handler, key, id), |row| row.get(0))?;
-            if dead {
-                tx.prepare_cached(sql::SUPERSEDE_DEAD)?.execute((&flush.handler, key, id, flush.now))?;
-            }
-            tx.prepare_cached(sql::SUPERSEDE_REPLAYED)?.execute((&flush.handler, key, id, flush.now))?;
-        }
-        for key in &self.closed {
-            make_next_due(tx, &flush.handler, key, flush.now)?;
-        }
-        Ok(())
-    }
-}
-
 /// Makes the lowest waiting row of a key due if nothing open is below it. Whoever closes a row of a key calls this in
 /// the same transaction.
 pub(super) fn make_next_due(tx: &Transaction<'_>, handler: &str, key: &str, now: i64) -> rusqlite::Result<()> {
-    let lowest = tx
-        .prepare_cached(sql::LOWEST_OPEN)?
-        .query_row((handler, key), |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)))
-        .optional()?;
-    if let Some((id, state)) = lowest
-        && state == "waiting"
-    {
-        tx.prepare_cached(sql::MAKE_DUE)?.execute((id, handler, now))?;
+    let lowest = tx.prepare_cached(sql::LOWEST_OPEN)?.query_row((handler, key), Lowest::from_row).optional()?;
+    make_lowest_due(tx, handler, lowest, now)
+}
+
+pub(super) fn make_lowest_due(
+    tx: &Transaction<'_>,
+    handler: &str,
+    lowest: Option<Lowest>,
+    now: i64,
+) -> rusqlite::Result<()> {
+    if let Some(lowest) = lowest.filter(|lowest| lowest.waits) {
+        tx.prepare_cached(sql::MAKE_DUE)?.execute((lowest.id, handler, now))?;
     }
     Ok(())
 }
@@ -168,159 +149,15 @@ pub(super) fn later_ones_wait(
     Ok(())
 }
 
-fn write_change<'f>(
-    tx: &Transaction<'_>,
-    flush: &Flush,
-    change: &'f Change,
-    keys: &mut TouchedKeys<'f>,
-) -> rusqlite::Result<()> {
-    match change {
-        Change::Passed { id, key } => keys.passed(key, *id),
-        Change::New { id, key, verdict } => {
-            insert_row(tx, flush, *id, key.as_deref(), verdict)?;
-        }
-        Change::Ran { id, key, began, verdict } => {
-            let key = key.as_deref();
-            let written = match verdict {
-                Verdict::Done => close_row(tx, flush, *id, began)?,
-                _ => fail_row(tx, flush, *id, key, began, verdict)?,
-            };
-            if let (true, Some(key)) = (written, key) {
-                if matches!(verdict, Verdict::Done) {
-                    keys.passed(key, *id);
-                }
-                keys.closed.insert(key);
-            }
-        }
+/// The first open row of a key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lowest {
+    pub(super) id: i64,
+    pub(super) waits: bool,
+}
+
+impl Lowest {
+    pub(super) fn from_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self { id: row.get(0)?, waits: row.get_ref(1)?.as_str()? == "waiting" })
     }
-    Ok(())
-}
-
-/// A row's columns that a verdict decides.
-struct Decided<'v> {
-    state: &'static str,
-    attempts: u32,
-    due: Option<i64>,
-    what: Option<&'static str>,
-    reason: Option<&'v str>,
-}
-
-fn decide<'v>(
-    tx: &Transaction<'_>,
-    flush: &Flush,
-    id: i64,
-    key: Option<&str>,
-    verdict: &'v Verdict,
-) -> rusqlite::Result<Decided<'v>> {
-    let behind_another = |tx: &Transaction<'_>| -> rusqlite::Result<bool> {
-        match key {
-            Some(key) => tx.prepare_cached(sql::OPEN_BELOW)?.query_row((&flush.handler, key, id), |row| row.get(0)),
-            None => Ok(false),
-        }
-    };
-    Ok(match verdict {
-        Verdict::Done => Decided { state: "done", attempts: 0, due: None, what: None, reason: None },
-        Verdict::Blocked if behind_another(tx)? => {
-            Decided { state: "waiting", attempts: 0, due: None, what: None, reason: None }
-        }
-        // What it waited for was closed meanwhile.
-        Verdict::Blocked => Decided { state: "retry", attempts: 0, due: Some(flush.now), what: None, reason: None },
-        Verdict::Retry { attempts, due, reason } => {
-            let waiting = behind_another(tx)?;
-            Decided {
-                state: if waiting { "waiting" } else { "retry" },
-                attempts: *attempts,
-                due: (!waiting).then_some(*due),
-                what: Some("retry"),
-                reason: Some(reason),
-            }
-        }
-        Verdict::Final { attempts, what, reason } => Decided {
-            state: if flush.park_keys { "parked" } else { "dead_letter" },
-            attempts: *attempts,
-            due: None,
-            what: Some(what),
-            reason: Some(reason),
-        },
-        Verdict::Discarded { reason } => {
-            Decided { state: "discarded", attempts: 0, due: None, what: Some("discard"), reason: Some(reason) }
-        }
-    })
-}
-
-fn insert_row(
-    tx: &Transaction<'_>,
-    flush: &Flush,
-    id: i64,
-    key: Option<&str>,
-    verdict: &Verdict,
-) -> rusqlite::Result<()> {
-    let decided = decide(tx, flush, id, key, verdict)?;
-    let history = match (decided.what, decided.reason) {
-        (Some(what), Some(reason)) => history::append("[]", flush.now, what, reason),
-        _ => "[]".to_owned(),
-    };
-    tx.prepare_cached(sql::NEW_EXCEPTION)?.execute((
-        id,
-        &flush.handler,
-        key,
-        decided.state,
-        decided.attempts,
-        decided.due,
-        decided.reason.map(history::shorten),
-        history,
-        flush.now,
-    ))?;
-    if matches!(decided.state, "retry" | "parked") {
-        later_ones_wait(tx, &flush.handler, key, id, flush.now)?;
-    }
-    Ok(())
-}
-
-/// A row that never failed leaves no trace; one that did stays as history.
-fn close_row(tx: &Transaction<'_>, flush: &Flush, id: i64, began: &Began) -> rusqlite::Result<bool> {
-    let (handler, state, replays) = (&flush.handler, began.state, began.replays);
-    let written = (id, handler, state, replays, began.payload(), flush.to);
-    let deleted = tx.prepare_cached(sql::DELETE_DONE)?.execute(written)?;
-    if deleted > 0 {
-        return Ok(true);
-    }
-    let old: Option<String> =
-        tx.prepare_cached(sql::READ_HISTORY)?.query_row((id, handler), |row| history::column(row, 0)).optional()?;
-    let Some(old) = old else { return Ok(false) };
-    let history = if old == "[]" { old } else { history::append(&old, flush.now, "done", "delivered") };
-    let written = (id, handler, state, replays, began.payload(), flush.now, history);
-    let closed = tx.prepare_cached(sql::CLOSE_DONE)?.execute(written)?;
-    Ok(closed > 0)
-}
-
-fn fail_row(
-    tx: &Transaction<'_>,
-    flush: &Flush,
-    id: i64,
-    key: Option<&str>,
-    began: &Began,
-    verdict: &Verdict,
-) -> rusqlite::Result<bool> {
-    let decided = decide(tx, flush, id, key, verdict)?;
-    let old: Option<String> = tx
-        .prepare_cached(sql::READ_HISTORY)?
-        .query_row((id, &flush.handler), |row| history::column(row, 0))
-        .optional()?;
-    let Some(old) = old else { return Ok(false) };
-    let reason = decided.reason.unwrap_or_default();
-    let written = tx.prepare_cached(sql::FAIL_ROW)?.execute((
-        id,
-        &flush.handler,
-        began.state,
-        began.replays,
-        began.payload(),
-        decided.state,
-        decided.attempts,
-        decided.due,
-        history::shorten(reason),
-        history::append(&old, flush.now, decided.what.unwrap_or(decided.state), reason),
-        flush.now,
-    ))?;
-    Ok(written > 0)
 }

@@ -1,5 +1,7 @@
 //! What happened to an exception, as a short JSON list on its row.
 
+use std::borrow::Cow;
+
 use rusqlite::Row;
 use serde::{Deserialize, Serialize};
 
@@ -33,15 +35,35 @@ pub(super) fn column(row: &Row<'_>, index: usize) -> rusqlite::Result<String> {
 
 /// `history` with one more entry.
 pub(super) fn append(history: &str, at: i64, what: &str, reason: &str) -> String {
-    let mut entries = parse(history);
-    entries.push(HistoryEntry { at, what: what.to_owned(), reason: shorten(reason) });
-    let surplus = entries.len().saturating_sub(MAX_ENTRIES);
-    entries.drain(..surplus);
-    serde_json::to_string(&entries).unwrap_or_else(|_| "[]".to_owned())
+    let reason = shorten(reason);
+    let entry = Entry { at, what: what.into(), reason: reason.into() };
+    let mut entries: Vec<Entry<'_>> = serde_json::from_str(history).unwrap_or_default();
+    if entries.is_empty() || entries.len() >= MAX_ENTRIES {
+        entries.push(entry);
+        let surplus = entries.len().saturating_sub(MAX_ENTRIES);
+        return serde_json::to_string(&entries[surplus..]).unwrap_or_else(|_| "[]".to_owned());
+    }
+    // What is there is sound and stays as it is, up to its closing bracket.
+    let end = history.rfind(']').unwrap_or_default();
+    let entry = serde_json::to_string(&entry).unwrap_or_default();
+    format!("{},{entry}]", &history[..end])
+}
+
+/// A [`HistoryEntry`] that need not own its text.
+#[derive(Serialize, Deserialize)]
+struct Entry<'t> {
+    at: i64,
+    #[serde(borrow)]
+    what: Cow<'t, str>,
+    #[serde(borrow)]
+    reason: Cow<'t, str>,
 }
 
 /// A reason of bounded length, without NUL.
 pub(super) fn shorten(reason: &str) -> String {
+    if reason.len() <= MAX_REASON && !reason.contains('\0') {
+        return reason.to_owned();
+    }
     let mut short: String = reason.chars().filter(|c| *c != '\0').take(MAX_REASON).collect();
     if reason.chars().nth(MAX_REASON).is_some() {
         short.push('…');
@@ -63,5 +85,18 @@ mod tests {
         assert_eq!(entries.len(), MAX_ENTRIES);
         assert_eq!(entries.last().unwrap().at, 29);
         assert_eq!(entries[0].reason.chars().count(), MAX_REASON + 1);
+    }
+
+    #[test]
+    fn what_is_appended_is_read_back_whatever_the_text_before_looks_like() {
+        let entry =
+            |at, what: &str, reason: &str| HistoryEntry { at, what: what.to_owned(), reason: reason.to_owned() };
+        for before in ["[]", " [ ] ", "", "null", "[{}]", "[{\"at\":1}]", "not json"] {
+            let history = append(before, 2, "retry", "a \"quoted\" ] line\nand\0 more");
+            assert_eq!(parse(&history), [entry(2, "retry", "a \"quoted\" ] line\nand more")], "{before}");
+        }
+        let before = " [ {\"reason\": \"\\u0041]\", \"what\":\"crash\",\"at\":1,\"more\":[]} ]\n";
+        let history = append(before, 2, "done", "delivered");
+        assert_eq!(parse(&history), [entry(1, "crash", "A]"), entry(2, "done", "delivered")]);
     }
 }

@@ -77,7 +77,18 @@ pub(super) struct Exception {
     pub(super) attempts: u32,
     pub(super) crashes: u32,
     pub(super) superseded: bool,
+    /// Another row of its key was open behind it.
+    pub(super) followed: bool,
     pub(super) body: Body,
+}
+
+impl Exception {
+    /// Whether a handler may be given it together with others: nothing is known that speaks against it. What has failed
+    /// before, or was asked for by an operator, is run alone.
+    pub(super) fn may_join_a_batch(&self) -> bool {
+        let is_fresh = self.attempts == 0 && self.crashes == 0 && self.began.replays == 0;
+        is_fresh && !self.superseded && matches!(self.body, Body::Event(_))
+    }
 }
 
 /// The row as the run found it; its outcome is written only if it still is so.
@@ -245,19 +256,30 @@ fn optional_text<'r>(row: &'r Row<'_>, index: usize) -> Result<Option<&'r str>, 
     }
 }
 
-/// Exceptions that one of the statements for them finds, with their events.
+/// Exceptions of `handler` that one of the statements for their ids finds, with their events. Those that are not `wanted` are
+/// passed over.
 pub(super) fn read_exceptions(
     connection: &Connection,
-    statement: &str,
-    parameters: impl rusqlite::Params,
+    handler: &str,
+    (statement, parameters): (&str, impl rusqlite::Params),
     max_bytes: usize,
+    wanted: impl Fn(i64) -> bool,
 ) -> rusqlite::Result<Vec<Exception>> {
-    let mut statement = connection.prepare_cached(statement)?;
-    let mut rows = statement.query(parameters)?;
+    let mut ids = connection.prepare_cached(statement)?;
+    let mut ids = ids.query(parameters)?;
+    let mut one = connection.prepare_cached(sql::READ_EXCEPTION_TO_RUN)?;
+    let mut everything = Matcher::new(EventFilter::All);
     let mut found = Vec::new();
     let mut bytes = 0;
-    while let Some(row) = rows.next()? {
-        let exception = decode_exception(connection, row)?;
+    while let Some(row) = ids.next()? {
+        let id = row.get(0)?;
+        if !wanted(id) {
+            continue;
+        }
+        let mut rows = one.query((id, handler, MAX_PAYLOAD_BYTES as i64))?;
+        // The same snapshot holds it.
+        let Some(row) = rows.next()? else { continue };
+        let exception = decode_exception(row, id, &mut everything)?;
         if let Body::Event(event) = &exception.body {
             bytes += event.payload.len();
         }
@@ -269,23 +291,25 @@ pub(super) fn read_exceptions(
     Ok(found)
 }
 
-fn decode_exception(connection: &Connection, row: &Row<'_>) -> rusqlite::Result<Exception> {
-    let id: i64 = row.get(0)?;
-    let state = match row.get_ref(2)?.as_str() {
+fn decode_exception(row: &Row<'_>, id: i64, everything: &mut Matcher) -> rusqlite::Result<Exception> {
+    let state = match row.get_ref(9)?.as_str() {
         Ok("waiting") => "waiting",
         Ok("parked") => "parked",
         _ => "retry",
     };
-    let attempts = count(row, 3)?;
-    let replays = count(row, 5)?;
-    let payload = optional_text(row, 7);
+    let attempts = count(row, 10)?;
+    let replays = count(row, 12)?;
+    let payload = optional_text(row, 14);
+    let is_logged = row.get_ref(0)? != ValueRef::Null;
     let body = match &payload {
         Err(what) => Body::Bad(Undecodable { key: None, reason: format!("edited payload {what}") }),
-        Ok(edited) => match read_event(connection, id)? {
+        Ok(_) if !is_logged => Body::Missing,
+        // Whatever the filter says: an exception is finished even after a filter changed.
+        Ok(edited) => match decode_row(row, everything)?.body {
             Body::Event(mut event) => {
                 event.attempts = attempts;
                 event.replays = replays;
-                event.forced = row.get(9)?;
+                event.forced = row.get(15)?;
                 if let Some(edited) = edited {
                     event.edited = true;
                     event.payload = (*edited).to_owned();
@@ -297,11 +321,16 @@ fn decode_exception(connection: &Connection, row: &Row<'_>) -> rusqlite::Result<
     };
     Ok(Exception {
         id,
-        key: optional_text(row, 1).ok().flatten().map(str::to_owned),
-        began: Began { state, replays: row.get(5)?, payload: row.get_ref(7)?.as_bytes_or_null()?.map(<[u8]>::to_vec) },
+        key: optional_text(row, 8).ok().flatten().map(str::to_owned),
+        began: Began {
+            state,
+            replays: row.get(12)?,
+            payload: row.get_ref(14)?.as_bytes_or_null()?.map(<[u8]>::to_vec),
+        },
         attempts,
-        crashes: count(row, 4)?,
-        superseded: row.get::<_, Option<i64>>(6)?.is_some(),
+        crashes: count(row, 11)?,
+        superseded: row.get::<_, Option<i64>>(13)?.is_some(),
+        followed: row.get(16)?,
         body,
     })
 }

@@ -68,6 +68,7 @@ mod policy;
 mod poll_cost;
 mod relay;
 mod retention;
+mod row_writer;
 mod sql;
 mod standing;
 #[cfg(test)]

@@ -454,7 +454,7 @@ impl fmt::Display for RelayError {
                 "the relay's owner file beside the database cannot be created and locked: {error}; \
                  the folder must be writable and on a local file system"
             ),
-            Self::Thread(error) => write!(f, "a lane's thread cannot be started: {error}"),
+            Self::Thread(error) => error.fmt(f),
             Self::StartedBefore => f.write_str("a relay runs once: build a new one"),
         }
     }

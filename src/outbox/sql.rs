@@ -4,14 +4,7 @@
 //! written the way the index `deliveries_open` writes it, for the same reason. `INDEXED BY` stands where SQLite would
 //! otherwise take `deliveries_state` and walk every row of a state for each event.
 
-/// Declares the statements and the list that the plan test walks.
-macro_rules! statements {
-    ($($(#[$doc:meta])* $name:ident = $text:expr;)*) => {
-        $($(#[$doc])* pub(super) const $name: &str = $text;)*
-        #[cfg(test)]
-        pub(super) const ALL: &[(&str, &str)] = &[$((stringify!($name), $name)),*];
-    };
-}
+use crate::storage::statements;
 
 /// What the operator sees of an exception.
 macro_rules! exception_columns {
@@ -68,23 +61,31 @@ statements! {
     // After a rewind there are some beyond the lane's position: those wait until the lane has come to them again (that
     // is the last parameter but for a limit), or they would run before earlier events of their key.
     NEXT_ID = "SELECT id FROM event_outbox WHERE id > ?1 ORDER BY id LIMIT 1";
-    READ_DUE = "SELECT outbox_id, event_key, state, attempts, crashes, replays, superseded_by, payload, \
-        octet_length(payload), instr(history, '\"what\":\"forced replay\"') > 0 FROM deliveries \
+    //
+    // These find ids, most of them in an index alone: a lane skips those that it has run already. What is left is read
+    // by READ_EXCEPTION_TO_RUN.
+    READ_DUE = "SELECT outbox_id FROM deliveries \
         WHERE handler = ?1 AND state = 'retry' AND next_attempt_at <= ?2 AND outbox_id <= ?4 \
         ORDER BY next_attempt_at, outbox_id LIMIT ?3";
     /// Beyond the longest backoff: the clock was set back since.
-    READ_STRANDED = "SELECT outbox_id, event_key, state, attempts, crashes, replays, superseded_by, payload, \
-        octet_length(payload), instr(history, '\"what\":\"forced replay\"') > 0 FROM deliveries \
+    READ_STRANDED = "SELECT outbox_id FROM deliveries \
         WHERE handler = ?1 AND state = 'retry' AND next_attempt_at > ?2 AND outbox_id <= ?4 \
         ORDER BY next_attempt_at, outbox_id LIMIT ?3";
-    READ_CRASHED = "SELECT outbox_id, event_key, state, attempts, crashes, replays, superseded_by, payload, \
-        octet_length(payload), instr(history, '\"what\":\"forced replay\"') > 0 FROM deliveries INDEXED BY deliveries_crashed \
+    READ_CRASHED = "SELECT outbox_id FROM deliveries INDEXED BY deliveries_crashed \
         WHERE handler = ?1 AND crashes > 0 AND state = 'retry' AND outbox_id <= ?3 ORDER BY outbox_id LIMIT ?2";
     /// What waits behind a head, in order.
-    READ_WAITING = "SELECT outbox_id, event_key, state, attempts, crashes, replays, superseded_by, payload, \
-        octet_length(payload), instr(history, '\"what\":\"forced replay\"') > 0 FROM deliveries \
-        WHERE handler = ?1 AND event_key = ?2 AND outbox_id > ?3 AND outbox_id <= ?5 \
+    READ_WAITING = "SELECT outbox_id FROM deliveries WHERE handler = ?1 AND event_key = ?2 \
+        AND outbox_id > ?3 AND outbox_id <= ?5 \
         AND (state = 'retry' OR state = 'waiting' OR state = 'parked') ORDER BY outbox_id LIMIT ?4";
+    /// A row, whether another one of its key is open behind it, and its event as READ_EVENT has it.
+    READ_EXCEPTION_TO_RUN = "SELECT e.id, e.event_id, e.event_type, e.event_key, \
+        CASE WHEN octet_length(e.payload) <= ?3 THEN e.payload END, e.correlation_id, e.causation_id, e.occurred_at, \
+        d.event_key, d.state, d.attempts, d.crashes, d.replays, d.superseded_by, d.payload, \
+        instr(d.history, '\"what\":\"forced replay\"') > 0, \
+        EXISTS (SELECT 1 FROM deliveries behind WHERE behind.handler = ?2 AND behind.event_key = d.event_key \
+            AND behind.outbox_id > ?1 \
+            AND (behind.state = 'retry' OR behind.state = 'waiting' OR behind.state = 'parked')) \
+        FROM deliveries d LEFT JOIN event_outbox e ON e.id = d.outbox_id WHERE d.outbox_id = ?1 AND d.handler = ?2";
     /// An operator edited or replayed the row since the run began.
     ASKED_FOR_AGAIN = "SELECT EXISTS (SELECT 1 FROM deliveries WHERE outbox_id = ?1 AND handler = ?2 \
         AND (replays <> ?3 OR payload IS NOT ?4) AND (state = 'retry' OR state = 'waiting'))";
@@ -122,23 +123,23 @@ statements! {
     END_SINGLE_STEP = "UPDATE lanes SET single_step_to = NULL WHERE handler = ?1";
 
     // --- writing exceptions ----------------------------------------------------------------------------------------
-    OPEN_BELOW = "SELECT EXISTS (SELECT 1 FROM deliveries WHERE handler = ?1 AND event_key = ?2 \
-        AND outbox_id < ?3 AND (state = 'retry' OR state = 'waiting' OR state = 'parked'))";
     /// A row that is there already is an operator's doing and stands.
     NEW_EXCEPTION = "INSERT INTO deliveries (outbox_id, handler, event_key, state, attempts, next_attempt_at, reason, \
         history, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9) ON CONFLICT DO NOTHING";
-    /// Only if the row is still what the run began with; a waiting one may have become due meanwhile.
-    CLOSE_DONE = "UPDATE deliveries SET state = 'done', crashes = 0, next_attempt_at = NULL, history = ?7, \
-        updated_at = ?6 \
-        WHERE outbox_id = ?1 AND handler = ?2 AND replays = ?4 AND payload IS ?5 \
-        AND (state = ?3 OR (?3 = 'waiting' AND state = 'retry'))";
-    DELETE_DONE = "DELETE FROM deliveries \
-        WHERE outbox_id = ?1 AND handler = ?2 AND replays = ?4 AND payload IS ?5 \
-        AND (state = ?3 OR (?3 = 'waiting' AND state = 'retry')) AND history = '[]' AND outbox_id <= ?6";
-    FAIL_ROW = "UPDATE deliveries SET state = ?6, attempts = ?7, crashes = 0, next_attempt_at = ?8, reason = ?9, \
-        history = ?10, updated_at = ?11 \
-        WHERE outbox_id = ?1 AND handler = ?2 AND replays = ?4 AND payload IS ?5 \
-        AND (state = ?3 OR (?3 = 'waiting' AND state = 'retry'))";
+    /// The row if it is still what the run began with; one that waited may have become due meanwhile.
+    READ_RUN = "SELECT history, state, crashes > 0, (SELECT other.outbox_id FROM deliveries other \
+        WHERE other.handler = ?2 AND other.event_key = ?3 AND other.outbox_id <> ?1 \
+        AND (other.state = 'retry' OR other.state = 'waiting' OR other.state = 'parked') \
+        ORDER BY other.outbox_id LIMIT 1) FROM deliveries \
+        WHERE outbox_id = ?1 AND handler = ?2 AND replays = ?5 AND payload IS ?6 \
+        AND (state = ?4 OR (?4 = 'waiting' AND state = 'retry'))";
+    CLOSE_DONE = "UPDATE deliveries SET state = 'done', crashes = 0, next_attempt_at = NULL, history = ?3, \
+        updated_at = ?4 WHERE outbox_id = ?1 AND handler = ?2";
+    FAIL_ROW = "UPDATE deliveries SET state = ?3, attempts = ?4, crashes = 0, next_attempt_at = ?5, reason = ?6, \
+        history = ?7, updated_at = ?8 WHERE outbox_id = ?1 AND handler = ?2";
+    /// From retry to retry: an index whose columns are set is written, be it with the same values.
+    FAIL_AGAIN = "UPDATE deliveries SET attempts = ?3, next_attempt_at = ?4, reason = ?5, history = ?6, \
+        updated_at = ?7 WHERE outbox_id = ?1 AND handler = ?2";
     READ_HISTORY = "SELECT history FROM deliveries WHERE outbox_id = ?1 AND handler = ?2";
     NEXT_OPEN = "SELECT outbox_id, state FROM deliveries WHERE handler = ?1 AND event_key = ?2 AND outbox_id > ?3 \
         AND (state = 'retry' OR state = 'waiting' OR state = 'parked') ORDER BY outbox_id LIMIT 1";
@@ -146,7 +147,8 @@ statements! {
         AND (state = 'retry' OR state = 'waiting' OR state = 'parked') ORDER BY outbox_id LIMIT 1";
     MAKE_DUE = "UPDATE deliveries SET state = 'retry', next_attempt_at = ?3, updated_at = ?3 \
         WHERE outbox_id = ?1 AND handler = ?2";
-    /// Asked first: the update sets up a temporary table even when there is nothing to update.
+    HAS_DEAD = "SELECT EXISTS (SELECT 1 FROM deliveries INDEXED BY deliveries_fresh_dead \
+        WHERE handler = ?1 AND state = 'dead_letter' AND superseded_by IS NULL)";
     DEAD_BELOW = "SELECT EXISTS (SELECT 1 FROM deliveries INDEXED BY deliveries_fresh_dead WHERE handler = ?1 \
         AND event_key = ?2 AND outbox_id < ?3 AND state = 'dead_letter' AND superseded_by IS NULL)";
     SUPERSEDE_DEAD = "UPDATE deliveries INDEXED BY deliveries_fresh_dead SET superseded_by = ?3, updated_at = ?4 \
@@ -321,11 +323,7 @@ mod tests {
     }
 
     fn plan_of(text: &str) -> Vec<String> {
-        let connection = database();
-        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
-        let parameters = vec![rusqlite::types::Null; statement.parameter_count()];
-        let rows = statement.query_map(rusqlite::params_from_iter(parameters), |row| row.get(3)).unwrap();
-        rows.collect::<Result<_, _>>().unwrap()
+        crate::storage::plan_of(&database(), text)
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Handlers that ship with the crate: the search index, the page cache and the CDN purge.
+//! Handlers that ship with the crate: the search index, the page cache, the CDN purge and webhooks.
 //!
 //! Each is a [`Handler`](crate::outbox::Handler) over the three article events and holds to the same rules:
 //!
@@ -7,9 +7,11 @@
 //! - Nothing is dropped by comparing log positions; where an order matters, the article's version decides.
 //! - Only published articles reach what the public sees. A draft is treated like an article that does not exist.
 //!
-//! `search` needs nothing but SQLite; `render`, `cache` and `cdn` come with the cargo feature `sinks`. `nats`, with the feature of that
-//! name, hands the events of any outbox on to a broker and knows no articles.
+//! `search` needs nothing but SQLite; `render`, `cache`, `cdn` and `webhook` come with the cargo feature `sinks`. `webhook`, and
+//! `nats` with the feature of that name, hand the events of any outbox on as they are and know no articles.
 
+#[cfg(feature = "sinks")]
+mod answer;
 #[cfg(feature = "sinks")]
 pub mod cache;
 #[cfg(feature = "sinks")]
@@ -24,6 +26,8 @@ pub mod nats;
 pub mod render;
 pub mod search;
 mod source;
+#[cfg(feature = "sinks")]
+pub mod webhook;
 
 pub use change::article_event_types;
 pub use html::{encode_segment, escape};

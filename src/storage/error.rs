@@ -124,7 +124,7 @@ impl fmt::Display for OpenError {
                 "another process held the database's lock while this one wanted to {what}; try again when it is done"
             ),
             Self::Pool(reason) => write!(f, "the read connections could not be opened: {reason}"),
-            Self::Thread(error) => write!(f, "the queue-writer's thread could not be started: {error}"),
+            Self::Thread(error) => error.fmt(f),
             Self::NotOpen => f.write_str("the database is not open: start the service `storage` first"),
             Self::AlreadyStarted => f.write_str("it is running already"),
             Self::Stopped => f.write_str("it was stopped and is not started again: make a new `Database`"),

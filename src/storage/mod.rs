@@ -37,6 +37,7 @@ mod open;
 mod options;
 mod readers;
 mod recent;
+mod statements;
 mod writer;
 
 pub use database::{Database, StorageService, WriterService};
@@ -49,4 +50,7 @@ pub use options::{Options, Synchronous};
 pub use readers::PoolState;
 pub(crate) use recent::Recent;
 pub use recent::RecentCounts;
+#[cfg(test)]
+pub(crate) use statements::plan_of;
+pub(crate) use statements::statements;
 pub use writer::{Pending, Probe, QueueWriter, TaskOptions, WriterDistributions, WriterStats};

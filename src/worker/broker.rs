@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::{Message, Subscriber};
+use async_nats::connection::State;
+use async_nats::{Message, StatusCode, Subscriber};
 use bytes::Bytes;
 use crossbeam_channel::Sender;
 use futures_util::StreamExt as _;
@@ -15,7 +16,7 @@ use tokio::sync::{oneshot, watch};
 use super::lane::Calls;
 use crate::outbox::Policy;
 use crate::sinks::nats::NatsOptions;
-use crate::sinks::nats::broker::{Broker, Refusal};
+use crate::sinks::nats::broker::{Broker, NO_STREAM, Refusal};
 use crate::sinks::nats::care::{self, ConsumerWish};
 
 /// One pull request stands this long.
@@ -46,6 +47,13 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
+    /// One from nowhere, and who hears what becomes of it.
+    #[cfg(test)]
+    pub(super) fn of(body: String, position: u64) -> (Self, oneshot::Receiver<()>) {
+        let (settle, settled) = oneshot::channel();
+        (Self { body: Bytes::from(body), position, delivered: 1, settle }, settled)
+    }
+
     /// The effect, or the dead letter, is durable.
     pub(super) fn acknowledge(self) {
         // Nobody there any more: the broker brings it again, and the ledger knows it.
@@ -53,22 +61,33 @@ impl Delivery {
     }
 }
 
-/// Runs until `stop`; a broker that is not there is waited for.
-pub(super) async fn talk(options: &NatsOptions, policy: &Policy, pipes: Vec<Pipe>, mut stop: watch::Receiver<bool>) {
-    let Some(broker) = connect(options, policy, &mut stop).await else { return };
-    let stream = options.stream.as_str();
-    join_all(pipes.iter().map(|pipe| serve(pipe, &broker, stream, policy, stop.clone()))).await;
-    // The last acknowledgements are on their way.
-    let _ = tokio::time::timeout(LEAVE, broker.client.flush()).await;
+/// Runs until `stop`; a broker that is not there is waited for. `remembered` is how long the ledger knows an event.
+pub(super) async fn talk(
+    options: &NatsOptions,
+    remembered: Duration,
+    policy: &Policy,
+    pipes: Vec<Pipe>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let Some(broker) = connect((options, remembered), policy, &mut stop).await else { return };
+    join_all(pipes.iter().map(|pipe| serve(pipe, &broker, options, policy, stop.clone()))).await;
+    // The last acknowledgements are on their way, if there is one.
+    if is_connected(&broker) {
+        let _ = tokio::time::timeout(LEAVE, broker.client.flush()).await;
+    }
 }
 
-async fn connect(options: &NatsOptions, policy: &Policy, stop: &mut watch::Receiver<bool>) -> Option<Broker> {
+async fn connect(
+    (options, remembered): (&NatsOptions, Duration),
+    policy: &Policy,
+    stop: &mut watch::Receiver<bool>,
+) -> Option<Broker> {
     let mut failed = 0_u32;
     loop {
         let attempt = async {
             let broker = Broker::connect(options, "vayu-articles worker", true).await?;
             care::stream(&broker, options).await?;
-            care::partitions(&broker, options).await?;
+            care::compare(&broker, options, remembered).await?;
             Ok::<_, Refusal>(broker)
         };
         let refusal = tokio::select! {
@@ -88,12 +107,21 @@ async fn connect(options: &NatsOptions, policy: &Policy, stop: &mut watch::Recei
     }
 }
 
-async fn serve(pipe: &Pipe, broker: &Broker, stream: &str, policy: &Policy, mut stop: watch::Receiver<bool>) {
+async fn serve(pipe: &Pipe, broker: &Broker, options: &NatsOptions, policy: &Policy, mut stop: watch::Receiver<bool>) {
     let mut connects = broker.connects();
     let mut failed = 0_u32;
     loop {
         connects.mark_unchanged();
-        let refusal = match session(pipe, broker, stream, &mut stop, &mut failed).await {
+        // Nothing is in hand before there is a consumer.
+        let looked_after = tokio::select! {
+            done = look_after(pipe, broker, options) => done,
+            () = stopped(&mut stop) => return,
+        };
+        let worked = match looked_after {
+            Ok(()) => session(pipe, broker, &options.stream, &mut stop, &mut failed).await,
+            Err(refusal) => Err(refusal),
+        };
+        let refusal = match worked {
             Ok(()) => return,
             Err(refusal) => refusal,
         };
@@ -110,6 +138,17 @@ async fn serve(pipe: &Pipe, broker: &Broker, stream: &str, policy: &Policy, mut 
             _ = connects.changed() => {}
             () = stopped(&mut stop) => return,
         }
+    }
+}
+
+/// Stream and consumer may have been deleted since: they are made anew.
+async fn look_after(pipe: &Pipe, broker: &Broker, options: &NatsOptions) -> Result<(), Refusal> {
+    match care::consumer(broker, &options.stream, &pipe.wish).await {
+        Err(refusal) if refusal.is(NO_STREAM) => {
+            care::stream(broker, options).await?;
+            care::consumer(broker, &options.stream, &pipe.wish).await
+        }
+        done => done,
     }
 }
 
@@ -134,7 +173,6 @@ async fn session(
 ) -> Result<(), Refusal> {
     let mut connects = broker.connects();
     connects.mark_unchanged();
-    care::consumer(broker, stream, &pipe.wish).await?;
     let inbox = broker.client.new_inbox();
     let down = |error: &dyn std::fmt::Display| Refusal::Down(error.to_string());
     let mut messages = broker.client.subscribe(inbox.clone()).await.map_err(|error| down(&error))?;
@@ -166,23 +204,23 @@ async fn session(
             // The request went with the old connection, and perhaps what was said last.
             Came::Reconnected => {
                 asked = false;
-                if let Some((reply, word)) = last_word.clone() {
-                    let _ = broker.client.publish(reply, Bytes::from_static(word)).await;
+                if let Some(word) = &last_word {
+                    say(broker, word).await;
                 }
             }
-            Came::Message(message) => match message.status.map(|status| status.as_u16()) {
+            Came::Message(message) => match status(&message) {
                 None => {
                     asked = false;
                     *failed = 0;
                     last_word = hand_over(pipe, broker, message).await;
                 }
-                Some(100) => {}
+                Some(StatusCode::IDLE_HEARTBEAT) => {}
                 // Nothing came, or the request has expired.
-                Some(404 | 408) => asked = false,
+                Some(StatusCode::NOT_FOUND | StatusCode::TIMEOUT) => asked = false,
                 Some(status) => {
                     let what = message.description.unwrap_or_default();
                     leave(broker, messages).await;
-                    return Err(Refusal::Said { number: u64::from(status), text: what });
+                    return Err(Refusal::Said { number: u64::from(status.as_u16()), text: what });
                 }
             },
         }
@@ -207,13 +245,32 @@ async fn hand_over(pipe: &Pipe, broker: &Broker, message: Message) -> Option<Wor
             done = &mut settled => if done.is_ok() { b"+ACK" } else { b"-NAK" },
             _ = sign.tick() => b"+WPI",
         };
-        // Lost words are no harm: the broker brings the message again.
-        let _ = broker.client.publish(reply.clone(), Bytes::from_static(word)).await;
-        if word != b"+WPI" {
-            return Some((reply, word));
+        let word = (reply.clone(), word);
+        say(broker, &word).await;
+        if word.1 != b"+WPI" {
+            return Some(word);
         }
         pipe.calls.report_overdue(&pipe.handler, position);
     }
+}
+
+/// Lost words are no harm: the broker brings the message again. Without a connection nothing is said, rather than queued
+/// until there is no room for more.
+async fn say(broker: &Broker, (reply, word): &Word) {
+    if is_connected(broker) {
+        let said = broker.client.publish(reply.clone(), Bytes::from_static(word));
+        let _ = tokio::time::timeout(LEAVE, said).await;
+    }
+}
+
+fn is_connected(broker: &Broker) -> bool {
+    broker.client.connection_state() == State::Connected
+}
+
+/// What the broker says instead of bringing a message. A message from the stream may carry a status, too: its publisher's.
+fn status(message: &Message) -> Option<StatusCode> {
+    let is_from_the_stream = message.reply.as_ref().is_some_and(|reply| reply.starts_with("$JS.ACK."));
+    message.status.filter(|_| !is_from_the_stream)
 }
 
 fn place(message: &Message, broker: &Broker) -> Option<(u64, i64)> {
@@ -225,13 +282,16 @@ fn place(message: &Message, broker: &Broker) -> Option<(u64, i64)> {
 
 /// Wants nothing more, and gives back what was sent already.
 async fn leave(broker: &Broker, mut messages: Subscriber) {
+    if !is_connected(broker) {
+        return;
+    }
     let back = async {
         if messages.drain().await.is_err() {
             return;
         }
         while let Some(message) = messages.next().await {
-            if let (None, Some(reply)) = (message.status, message.reply) {
-                let _ = broker.client.publish(reply, Bytes::from_static(b"-NAK")).await;
+            if let (None, Some(reply)) = (status(&message), message.reply) {
+                say(broker, &(reply, b"-NAK")).await;
             }
         }
     };

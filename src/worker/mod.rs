@@ -18,7 +18,10 @@
 mod broker;
 mod lane;
 mod origin;
+#[cfg(test)]
+mod tests;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -148,7 +151,8 @@ impl Worker {
     /// Starts without a manager. Returns at once: a broker that is down is waited for.
     ///
     /// # Errors
-    /// The database is not open or holds no ledger, a handler's name is none, a thread cannot be started.
+    /// The database is not open or holds no ledger, a handler's name is none or too much like another's, a thread cannot be
+    /// started.
     pub fn start(&self) -> Result<(), BoxError> {
         self.start_with(&Spawner::standalone("worker"))
     }
@@ -189,7 +193,9 @@ impl Worker {
         if state.started {
             return Err("a worker runs once: build a new one".into());
         }
+        self.check_names()?;
         let ledger = Ledger::new(&self.database, self.options.ledger())?;
+        let remembered = ledger.options().redelivery;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         state.started = true;
         let (stop, asked) = bounded(0);
@@ -214,7 +220,7 @@ impl Worker {
                 state.threads.push(spawn(spawner, &name, move || lane.run())?);
             }
             let (nats, policy) = (self.options.nats.clone(), self.options.policy.clone());
-            let talk = move || runtime.block_on(broker::talk(&nats, &policy, pipes, told));
+            let talk = move || runtime.block_on(broker::talk(&nats, remembered, &policy, pipes, told));
             state.threads.push(spawn(spawner, "work-broker", talk)?);
             Ok(())
         })();
@@ -225,6 +231,15 @@ impl Worker {
         started
     }
 
+    /// Two handlers with one consumer would get half of the events each.
+    fn check_names(&self) -> Result<(), BoxError> {
+        let mut words = HashSet::new();
+        match self.handlers.iter().find(|(name, _)| !words.insert(consumers_word(name))) {
+            None => Ok(()),
+            Some((name, _)) => Err(format!("two handlers would share the consumer of {name:?}: rename one").into()),
+        }
+    }
+
     /// The consumers of one handler: one per partition, as often as events may run at once.
     fn wishes(&self, handler: &str) -> Vec<ConsumerWish> {
         let WorkerOptions { nats, name, in_flight, ack_wait, .. } = &self.options;
@@ -232,8 +247,7 @@ impl Worker {
             0 => vec![None],
             count => (0..count).map(Some).collect(),
         };
-        // A handler's name may have characters that a consumer's may not.
-        let handler = handler.replace(['.', ':'], "_");
+        let handler = consumers_word(handler);
         let wish = |partition: Option<u32>| ConsumerWish {
             name: match partition {
                 Some(partition) => format!("{name}-{handler}-{partition}of{}", nats.partitions),
@@ -250,6 +264,11 @@ impl Worker {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A handler's name may have characters that a consumer's may not.
+fn consumers_word(handler: &str) -> String {
+    handler.replace(['.', ':'], "_")
 }
 
 fn spawn(spawner: &Spawner, name: &str, run: impl FnOnce() + Send + 'static) -> Result<Running, BoxError> {

@@ -16,6 +16,23 @@ use vayu_articles::rusqlite::{self, Connection, OpenFlags};
 use vayu_articles::service::ArticleService;
 use vayu_articles::storage::{Database, Options};
 
+/// Runs each of the tests (a function of a writer and its site) with each kind of writer, as `module: method of Site`.
+#[allow(unused_macros, reason = "each test file uses a part")]
+macro_rules! conformance {
+    ($($writers:ident: $site:ident),+; $tests:tt) => {
+        $(conformance!(@one $writers $site $tests);)+
+    };
+    (@one $writers:ident $writer:ident [$($test:ident),* $(,)?]) => {
+        mod $writers {
+            $(#[test]
+            fn $test() {
+                let site = super::Site::new();
+                super::$test(&site.$writer(), &site);
+            })*
+        }
+    };
+}
+
 /// The time that every site's clock shows until it is moved: 2026-01-01T00:00:00Z.
 pub const NOW_MS: i64 = 1_767_225_600_000;
 

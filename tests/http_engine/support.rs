@@ -149,15 +149,16 @@ impl Client {
         let _ = self.0.get_mut().write_all(bytes);
     }
 
-    /// Sends and looks for the end of the connection; whether it goes on.
-    pub fn trickle(&mut self, bytes: &[u8]) -> bool {
+    /// Sends and waits so long for the end of the connection; whether it goes on.
+    pub fn trickle(&mut self, bytes: &[u8], wait: Duration) -> bool {
         let stream = self.0.get_mut();
         if stream.write_all(bytes).is_err() {
             return false;
         }
-        stream.set_nonblocking(true).unwrap();
+        let before = stream.read_timeout().unwrap();
+        stream.set_read_timeout(Some(wait)).unwrap();
         let open = matches!(stream.peek(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock);
-        stream.set_nonblocking(false).unwrap();
+        stream.set_read_timeout(before).unwrap();
         open
     }
 

@@ -1,7 +1,7 @@
 //! A site with its gate, a clock that is moved by hand, and its jobs.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tempfile::TempDir;
 use vayu_articles::article::{self, Article, ArticlePatch, ArticleRepository, Expected, Mutation, NewArticle};
@@ -13,10 +13,11 @@ use vayu_articles::rusqlite::Connection;
 use vayu_articles::service::ArticleService;
 use vayu_articles::storage::{Component, Database, Options};
 
+pub use crate::waiting::{LONG, wait_until};
+
 /// 2026-01-01T00:00:00Z.
 pub const NOW_MS: i64 = 1_767_225_600_000;
 /// Only a hang reaches it.
-pub const LONG: Duration = Duration::from_secs(60);
 pub const COMPONENTS: [Component; 3] = [outbox::COMPONENT, article::COMPONENT, jobs::COMPONENT];
 
 pub struct Site {
@@ -156,13 +157,4 @@ pub fn patch(slug: &str, patch: ArticlePatch) -> Mutation {
 
 pub fn delete(slug: &str) -> Mutation {
     Mutation::Delete { slug: slug.to_owned(), expected: Expected::any() }
-}
-
-/// Waits until `done`, looking again and again.
-pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let until = Instant::now() + LONG;
-    while !done() {
-        assert!(Instant::now() < until, "never: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }

@@ -271,3 +271,23 @@ fn original_10_the_change_its_event_and_the_status_commit_together() {
     assert_eq!(site.run().applied, 1);
     assert_eq!(site.events().len(), 1);
 }
+
+#[test]
+fn a_runner_whose_database_was_closed_does_not_say_that_it_runs() {
+    let site = Site::new();
+    let runner = site.runner();
+    wait_until("it runs", || runner.status().running);
+    site.database.close(Instant::now() + LONG).unwrap();
+    wait_until("it has ended", || !runner.status().running);
+    runner.stop(Instant::now() + LONG).unwrap();
+}
+
+#[test]
+fn pruning_ends_where_something_keeps_the_rows() {
+    let site = Site::new();
+    site.jobs.enqueue(vec![job("delete", r#"{"slug": "nothing"}"#)]).unwrap();
+    let keep = "UPDATE write_jobs SET status = 'applied', updated_at = 0;
+        CREATE TRIGGER kept BEFORE DELETE ON write_jobs BEGIN SELECT RAISE(IGNORE); END";
+    site.look().execute_batch(keep).unwrap();
+    assert_eq!(site.jobs.prune(Duration::from_secs(1)).unwrap(), 0);
+}

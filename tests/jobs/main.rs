@@ -7,3 +7,5 @@ mod journal;
 mod line;
 mod model;
 mod schedule;
+#[path = "../waiting/mod.rs"]
+mod waiting;

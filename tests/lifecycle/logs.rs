@@ -1,38 +1,10 @@
 //! What the log says.
 
-use std::sync::{Mutex, Once};
-
-use log::{Level, LevelFilter, Log, Metadata, Record};
+use log::Level;
 use vayu_articles::lifecycle::Spawner;
 
+use super::recorder::{logged, record};
 use super::support::*;
-
-static LINES: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
-
-struct Recorder;
-
-impl Log for Recorder {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-    fn log(&self, record: &Record<'_>) {
-        LINES.lock().unwrap().push((record.level(), record.args().to_string()));
-    }
-    fn flush(&self) {}
-}
-
-/// The lines logged so far that hold `what`; other tests log too.
-fn logged(what: &str) -> Vec<(Level, String)> {
-    LINES.lock().unwrap().iter().filter(|(_, line)| line.contains(what)).cloned().collect()
-}
-
-fn record() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        log::set_logger(&Recorder).unwrap();
-        log::set_max_level(LevelFilter::Debug);
-    });
-}
 
 #[test]
 fn every_transition_and_the_cause_are_logged() {

@@ -5,6 +5,8 @@
 mod logs;
 mod model;
 mod order;
+#[path = "../recorder/mod.rs"]
+mod recorder;
 mod start;
 mod stop;
 mod support;

@@ -1,8 +1,10 @@
 //! The relay from outside: real files, real threads, an injected clock.
 
+mod crowd;
 mod delivery;
 mod exceptions;
 mod harness;
+mod holds;
 mod hostile;
 mod operator;
 mod operator_check;
@@ -15,3 +17,6 @@ mod panics;
 mod resilience;
 mod retention;
 mod threads;
+mod threads_acts;
+mod threads_moves;
+mod threads_takeover;

@@ -196,6 +196,28 @@ fn a_replay_while_a_later_event_of_its_key_runs_does_not_bring_an_old_state_back
 }
 
 #[test]
+fn what_is_superseded_is_a_dead_letter_also_where_a_failing_event_parks_its_key() {
+    let stage = Stage::new(true);
+    let mut ids = stage.site.insert_all(&["a"]);
+    stage.runs(ids[0], poison());
+    stage.quiet();
+    stage.site.operator().resume("h", "a").unwrap();
+    ids.push(stage.site.insert("a"));
+    assert_eq!(stage.begun().id, ids[1]);
+    stage.site.operator().replay(ids[0], "h", false).unwrap();
+    stage.ends(Ok(()));
+    wait_until("it is superseded", || stage.ids(ExceptionState::DeadLetter) == [ids[0]]);
+    stage.quiet();
+    let refused = stage.site.operator().replay(ids[0], "h", false).unwrap_err();
+    assert!(matches!(refused, TransactError::Task(ReplayError::Superseded { by }) if by == ids[1]), "{refused:?}");
+    // It holds nobody up: a later one of its key is done already.
+    let next = stage.site.insert("a");
+    stage.runs(next, Ok(()));
+    stage.quiet();
+    stop(&stage.relay);
+}
+
+#[test]
 fn a_replay_while_a_later_event_of_its_key_fails_goes_first() {
     let stage = Stage::new(false);
     let ids = stage.site.insert_all(&["a", "a"]);

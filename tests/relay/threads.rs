@@ -1,149 +1,20 @@
 //! A lane with several threads: one key on one thread and in order, the cursor at the lowest unfinished.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::thread::ThreadId;
 use std::time::Instant;
 
-use vayu_articles::outbox::{
-    DispatchError, Event, ExceptionState, Handler, HandlerFn, LaneState, NewEvent, OnDeadLetter, Relay,
-};
+use vayu_articles::outbox::{DispatchError, Event, ExceptionState, HandlerFn, LaneState, NewEvent};
 
+use crate::crowd::*;
 use crate::harness::*;
-
-const THREADS: usize = 4;
-
-/// Remembers each call; some wait until they are let go.
-#[derive(Default)]
-struct Crowd {
-    state: Mutex<State>,
-    changed: Condvar,
-    batch: usize,
-    parks: bool,
-}
-
-#[derive(Default)]
-struct State {
-    shut: HashSet<i64>,
-    running: HashMap<i64, Option<String>>,
-    most_at_once: usize,
-    /// Completed, in order.
-    done: Vec<i64>,
-    threads: HashMap<String, HashSet<ThreadId>>,
-    /// How often an event shall fail yet.
-    failing: HashMap<i64, usize>,
-    down: bool,
-    breaches: Vec<String>,
-}
-
-impl Crowd {
-    fn shut(&self, id: i64) {
-        self.state.lock().unwrap().shut.insert(id);
-    }
-
-    fn open(&self, id: i64) {
-        self.state.lock().unwrap().shut.remove(&id);
-        self.changed.notify_all();
-    }
-
-    fn wait(&self, what: &str, mut holds: impl FnMut(&State) -> bool) {
-        let state = self.state.lock().unwrap();
-        let (state, timeout) = self.changed.wait_timeout_while(state, LONG, |state| !holds(state)).unwrap();
-        assert!(!timeout.timed_out(), "waited too long until {what}: {:?} done, {:?} run", state.done, state.running);
-    }
-
-    fn done(&self) -> Vec<i64> {
-        self.state.lock().unwrap().done.clone()
-    }
-
-    fn check(&self) {
-        let state = self.state.lock().unwrap();
-        assert!(state.breaches.is_empty(), "{:?}", state.breaches);
-        for (key, threads) in &state.threads {
-            assert_eq!(threads.len(), 1, "{key} ran on several threads");
-        }
-    }
-}
-
-impl Handler for Crowd {
-    fn handle(&self, event: &Event) -> Result<(), DispatchError> {
-        let mut state = self.state.lock().unwrap();
-        if let Some(key) = &event.key {
-            if state.running.values().any(|other| other.as_ref() == Some(key)) {
-                state.breaches.push(format!("two events of {key} run at once"));
-            }
-            state.threads.entry(key.clone()).or_default().insert(std::thread::current().id());
-        }
-        state.running.insert(event.id, event.key.clone());
-        state.most_at_once = state.most_at_once.max(state.running.len());
-        self.changed.notify_all();
-        let mut state = self.changed.wait_while(state, |state| state.shut.contains(&event.id)).unwrap();
-        state.running.remove(&event.id);
-        let failing = state.failing.get_mut(&event.id).filter(|left| **left > 0).map(|left| *left -= 1).is_some();
-        let outcome = match (state.down, failing) {
-            (true, _) => Err(DispatchError::unavailable("down")),
-            (_, true) => Err(DispatchError::retry("told to fail")),
-            _ => {
-                state.done.push(event.id);
-                Ok(())
-            }
-        };
-        drop(state);
-        self.changed.notify_all();
-        outcome
-    }
-
-    fn handle_batch(&self, events: &[Event]) -> Result<(), DispatchError> {
-        events.iter().try_for_each(|event| self.handle(event))
-    }
-
-    fn batch_limit(&self) -> usize {
-        self.batch.max(1)
-    }
-
-    fn concurrency(&self) -> usize {
-        THREADS
-    }
-
-    fn on_dead_letter(&self) -> OnDeadLetter {
-        if self.parks { OnDeadLetter::ParkKey } else { OnDeadLetter::Continue }
-    }
-}
-
-fn start(site: &Site, crowd: &Arc<Crowd>) -> Relay {
-    start_as("h", site, crowd)
-}
-
-fn start_as(name: &str, site: &Site, crowd: &Arc<Crowd>) -> Relay {
-    site.relay().shared_handler(name, crowd.clone()).start().unwrap()
-}
-
-/// Keys that stand in different lines, as many as there are threads: each is the first of its line to run.
-fn keys_of_each_thread() -> Vec<String> {
-    let site = Site::new();
-    let crowd = Arc::new(Crowd::default());
-    let keys: Vec<String> = (0..64).map(|n| format!("key-{n}")).collect();
-    keys.iter().for_each(|key| {
-        site.insert(key);
-    });
-    let relay = start(&site, &crowd);
-    drain(&relay);
-    stop(&relay);
-    let mut of_thread: HashMap<ThreadId, String> = HashMap::new();
-    for (key, threads) in &crowd.state.lock().unwrap().threads {
-        let thread = threads.iter().next().unwrap();
-        of_thread.entry(*thread).or_insert_with(|| key.clone());
-    }
-    assert_eq!(of_thread.len(), THREADS, "64 keys leave no thread without work");
-    of_thread.into_values().collect()
-}
 
 #[test]
 fn g05_a_slow_key_holds_up_nobody_on_another_thread_and_the_cursor_is_the_lowest_unfinished() {
     let keys = keys_of_each_thread();
     let site = Site::new();
-    let crowd = Arc::new(Crowd::default());
+    let crowd = Crowd::new();
     let slow = site.insert(&keys[0]);
     crowd.shut(slow);
     let relay = start(&site, &crowd);
@@ -166,29 +37,23 @@ fn g05_a_slow_key_holds_up_nobody_on_another_thread_and_the_cursor_is_the_lowest
 #[test]
 fn as_many_run_at_once_as_asked_for_and_events_without_key_anywhere() {
     let site = Site::new();
-    let crowd = Arc::new(Crowd::default());
+    let crowd = Crowd::new();
     let ids: Vec<i64> = (0..64).map(|_| site.insert_event(NewEvent::from_json("test.happened.v1", "{}"))).collect();
     ids.iter().for_each(|id| crowd.shut(*id));
     let relay = start(&site, &crowd);
     crowd.wait("all threads are busy", |state| state.running.len() == THREADS);
     ids.iter().for_each(|id| crowd.open(*id));
     drain(&relay);
-    assert_eq!(crowd.state.lock().unwrap().most_at_once, THREADS);
+    assert_eq!(crowd.state().most_at_once, THREADS);
     assert_eq!(crowd.done().len(), 64);
     stop(&relay);
-}
-
-fn first_of_each(mut done: Vec<i64>) -> Vec<i64> {
-    let mut seen = HashSet::new();
-    done.retain(|id| seen.insert(*id));
-    done
 }
 
 #[test]
 fn case_c42_failures_keep_the_order_of_their_key_and_delay_no_other_thread() {
     for batch in [1, 8] {
         let site = Site::new();
-        let crowd = Arc::new(Crowd { batch, ..Crowd::default() });
+        let crowd = Crowd::with(batch, false);
         let keys: Vec<String> = (0..8).map(|n| format!("key-{n}")).collect();
         let mut of_key: HashMap<usize, Vec<i64>> = HashMap::new();
         for round in 0..10 {
@@ -196,7 +61,7 @@ fn case_c42_failures_keep_the_order_of_their_key_and_delay_no_other_thread() {
                 let id = site.insert(key);
                 of_key.entry(n).or_default().push(id);
                 if n < 3 && round % 4 == 1 {
-                    crowd.state.lock().unwrap().failing.insert(id, 2);
+                    crowd.state().failing.insert(id, 2);
                 }
             }
         }
@@ -223,13 +88,13 @@ fn case_c42_failures_keep_the_order_of_their_key_and_delay_no_other_thread() {
 #[test]
 fn g07_an_outage_of_all_pauses_a_lane_of_several_threads_and_one_dead_address_does_not() {
     let site = Site::new();
-    let crowd = Arc::new(Crowd::default());
-    crowd.state.lock().unwrap().down = true;
+    let crowd = Crowd::new();
+    crowd.state().down = true;
     let ids: Vec<i64> = (0..20).map(|n| site.insert(&format!("key-{n}"))).collect();
     let relay = start(&site, &crowd);
     wait_until("the lane pauses", || matches!(relay.status()[0].state, LaneState::Paused { .. }));
     assert_eq!(site.count("SELECT count(*) FROM deliveries"), 0, "an outage writes no rows");
-    crowd.state.lock().unwrap().down = false;
+    crowd.state().down = false;
     wait_until("it goes on", || {
         site.advance(&relay, 121);
         crowd.done().len() == ids.len()
@@ -255,7 +120,7 @@ fn g07_an_outage_of_all_pauses_a_lane_of_several_threads_and_one_dead_address_do
 fn a_clean_stop_waits_for_all_calls_writes_what_ran_ahead_and_leaves_no_thread() {
     let keys = keys_of_each_thread();
     let site = Site::new();
-    let crowd = Arc::new(Crowd::default());
+    let crowd = Crowd::new();
     let slow = site.insert(&keys[0]);
     let quick = site.insert(&keys[1]);
     let later = site.insert(&keys[0]);
@@ -288,11 +153,11 @@ fn lane_threads() -> usize {
 fn a_hold_ends_the_running_calls_and_what_ran_ahead_is_not_run_again() {
     let keys = keys_of_each_thread();
     let site = Site::new();
-    let crowd = Arc::new(Crowd::default());
+    let crowd = Crowd::new();
     let slow = site.insert(&keys[0]);
     let quick = site.insert(&keys[1]);
     crowd.shut(slow);
-    crowd.state.lock().unwrap().failing.insert(slow, 1);
+    crowd.state().failing.insert(slow, 1);
     let relay = start(&site, &crowd);
     crowd.wait("the quick one is done", |state| state.done.contains(&quick) && state.running.contains_key(&slow));
     site.operator().hold("h").unwrap();
@@ -312,9 +177,9 @@ fn a_hold_ends_the_running_calls_and_what_ran_ahead_is_not_run_again() {
 #[test]
 fn operators_acts_while_several_threads_run_keep_the_order() {
     let site = Site::new();
-    let crowd = Arc::new(Crowd { parks: true, ..Crowd::default() });
+    let crowd = Crowd::with(1, true);
     let ids = site.insert_all(&["a", "b", "a", "b", "a", "b"]);
-    crowd.state.lock().unwrap().failing.extend([(ids[0], 3), (ids[1], 3)]);
+    crowd.state().failing.extend([(ids[0], 3), (ids[1], 3)]);
     let relay = start(&site, &crowd);
     wait_until("both are parked", || {
         site.advance(&relay, 11);
@@ -337,10 +202,10 @@ fn operators_acts_while_several_threads_run_keep_the_order() {
 #[test]
 fn thousands_behind_one_key_follow_in_order_on_its_thread() {
     let site = Site::new();
-    let crowd = Arc::new(Crowd::default());
+    let crowd = Crowd::new();
     let first = site.insert("a");
     let rest = site.insert_all(&["a"; 3_000]);
-    crowd.state.lock().unwrap().failing.insert(first, 1);
+    crowd.state().failing.insert(first, 1);
     let relay = start(&site, &crowd);
     drain(&relay);
     assert_eq!(site.in_state(ExceptionState::Waiting).len(), 1_000, "a page of them");

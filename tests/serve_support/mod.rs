@@ -1,23 +1,26 @@
 //! The program over a data folder of its own, and as a server on a free port.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+#[path = "../waiting/mod.rs"]
+mod waiting;
+
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use vayu_articles::rusqlite::Connection;
+#[allow(unused_imports, reason = "each test program uses a part")]
+pub use waiting::{LONG, wait_or, wait_until};
 
-pub const LONG: Duration = Duration::from_secs(60);
 /// The administrator's token of every server here.
 pub const TOKEN: &str = "test-token-0123456789abcdef0123456789";
 
 /// A folder with everything that one test needs.
 pub struct Place {
     folder: tempfile::TempDir,
-    agent: ureq::Agent,
+    pub agent: ureq::Agent,
 }
 
 impl Place {
@@ -47,6 +50,21 @@ impl Place {
         command
     }
 
+    /// The program below a shell that has run `first`, which sets limits.
+    pub fn limited(&self, first: &str, args: &[&str]) -> Command {
+        let program = self.program();
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &format!("{first}; exec \"$0\" \"$@\"")]).arg(program.get_program()).args(args);
+        for (name, value) in program.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        shell.current_dir(self.folder.path()).stdin(Stdio::null());
+        shell
+    }
+
     /// Runs a command to its end; the exit code and what it said.
     pub fn run(&self, args: &[&str]) -> (i32, String) {
         let output = self.program().args(args).output().unwrap();
@@ -61,10 +79,15 @@ impl Place {
     }
 
     pub fn send(&self, method: &str, url: &str, body: &str) -> (u16, String) {
+        self.try_send(method, url, body).unwrap()
+    }
+
+    /// The error is that of the connection.
+    fn try_send(&self, method: &str, url: &str, body: &str) -> Result<(u16, String), ureq::Error> {
         let request = ureq::http::Request::builder().method(method).uri(url);
         let request = request.header("Authorization", format!("Bearer {TOKEN}")).body(body.to_owned()).unwrap();
-        let mut answer = self.agent.run(request).unwrap();
-        (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap())
+        let mut answer = self.agent.run(request)?;
+        Ok((answer.status().as_u16(), answer.body_mut().read_to_string()?))
     }
 
     pub fn get(&self, server: &Server, path: &str) -> (u16, String) {
@@ -75,18 +98,33 @@ impl Place {
         self.send("POST", &format!("{}/api/v1/articles", server.url), &article.to_string())
     }
 
+    /// [`post`](Self::post) to a server that may go meanwhile; `None` if the connection was refused or cut.
+    pub fn try_post(&self, server: &Server, article: &Value) -> Option<(u16, Value)> {
+        let url = format!("{}/api/v1/articles", server.url);
+        let (status, body) = self.try_send("POST", &url, &article.to_string()).ok()?;
+        Some((status, serde_json::from_str(&body).unwrap_or(Value::Null)))
+    }
+
+    pub fn patch(&self, server: &Server, slug: &str, patch: &Value) -> (u16, String) {
+        self.send("PATCH", &format!("{}/api/v1/articles/{slug}", server.url), &patch.to_string())
+    }
+
+    /// The slugs of what is found.
+    pub fn found(&self, server: &Server, word: &str) -> Vec<String> {
+        let (status, body) = self.get(server, &format!("/api/v1/search?q={word}"));
+        assert_eq!(status, 200, "{body}");
+        let body: Value = serde_json::from_str(&body).unwrap();
+        body["items"].as_array().unwrap().iter().map(|hit| hit["slug"].as_str().unwrap().to_owned()).collect()
+    }
+
     /// Waits until every lane has passed the newest event.
     pub fn delivered(&self, server: &Server) {
         let behind = "SELECT count(*) FROM lanes WHERE cursor < (SELECT coalesce(max(id), 0) FROM event_outbox)";
         self.wait_until(|| self.count(behind) == 0, server);
     }
 
-    pub fn wait_until(&self, so: impl Fn() -> bool, server: &Server) {
-        let until = Instant::now() + LONG;
-        while !so() {
-            assert!(Instant::now() < until, "it does not come; log:\n{}", server.log_text());
-            std::thread::park_timeout(Duration::from_millis(10));
-        }
+    pub fn wait_until(&self, so: impl FnMut() -> bool, server: &Server) {
+        wait_or(so, || server.log_text());
     }
 
     pub fn stop(&self, mut server: Server) {
@@ -146,14 +184,13 @@ impl Server {
     }
 
     pub fn wait(&mut self) -> ExitStatus {
-        let until = Instant::now() + LONG;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(Instant::now() < until, "it does not end; log:\n{}", self.log_text());
-            std::thread::park_timeout(Duration::from_millis(5));
-        }
+        let (mut ended, child, log) = (None, &mut self.child, &self.log);
+        let has_ended = || {
+            ended = child.try_wait().unwrap();
+            ended.is_some()
+        };
+        wait_or(has_ended, || format!("it does not end; log:\n{}", fs::read_to_string(log).unwrap()));
+        ended.unwrap()
     }
 
     pub fn log_text(&self) -> String {

@@ -12,6 +12,7 @@ use std::thread;
 #[derive(Debug, Clone)]
 pub struct Call {
     pub head: String,
+    /// The addresses or keys that it names.
     pub urls: Vec<String>,
 }
 
@@ -124,11 +125,21 @@ fn read_call(reader: &mut BufReader<TcpStream>) -> Option<Call> {
             return None;
         }
     }
-    let length =
-        head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok())?;
-    let mut body = vec![0; length];
+    let header = |name: &str| {
+        head.lines()
+            .find_map(|line| Some(line.split_once(": ").filter(|(known, _)| known.eq_ignore_ascii_case(name))?.1))
+    };
+    let mut body = vec![0; header("content-length").map_or(0, |length| length.parse().unwrap())];
     reader.read_exact(&mut body).ok()?;
-    let body: serde_json::Value = serde_json::from_slice(&body).ok()?;
-    let urls = body["files"].as_array()?.iter().map(|url| url.as_str().unwrap().to_owned()).collect();
-    Some(Call { head, urls })
+    let mut line = head.split(' ');
+    let (method, path) = (line.next()?, line.next()?);
+    let urls = match (method, header("content-type"), header("surrogate-key")) {
+        (_, Some("application/json"), _) => {
+            let body: serde_json::Value = serde_json::from_slice(&body).ok()?;
+            body["files"].as_array()?.iter().map(|url| url.as_str().unwrap().to_owned()).collect()
+        }
+        (_, _, Some(keys)) => keys.split(' ').map(str::to_owned).collect(),
+        _ => vec![format!("https://{}{path}", header("host")?)],
+    };
+    Some(Call { head: head.clone(), urls })
 }

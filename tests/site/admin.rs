@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use vayu_articles::outbox::{DispatchError, Event};
 
-use crate::harness::{Answer, LONG, TestSite, WRITE_TOKEN};
+use crate::harness::{Answer, TestSite, WRITE_TOKEN, wait_or};
 
 const ADMIN: &str = "/api/v1/admin";
 
@@ -36,11 +35,7 @@ impl Failing {
 
     /// Asks until the answer is as wanted: a replay is taken up by the lane's next look.
     fn until(&self, path: &str, wanted: impl Fn(&Value) -> bool) {
-        let deadline = Instant::now() + LONG;
-        while !wanted(&self.look(path)) {
-            assert!(Instant::now() < deadline, "{path}: {}", self.look(path));
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_or(|| wanted(&self.look(path)), || format!("{path}: {}", self.look(path)));
     }
 
     fn look(&self, path: &str) -> Value {

@@ -1,13 +1,12 @@
 //! The operator's page: over HTTP, and in a real browser.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use crate::admin::Failing;
 use crate::browser::Browser;
-use crate::harness::{Answer, LONG, TOKEN, TestSite, WRITE_TOKEN};
+use crate::harness::{Answer, TOKEN, TestSite, WRITE_TOKEN, wait_until};
 use crate::markup::assert_page;
 
 fn form(site: &TestSite, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
@@ -113,20 +112,13 @@ fn the_page_freezes_and_thaws_and_acts_on_jobs_that_were_given_up() {
     assert_eq!(act(&format!("act=job-cancel&id={}", ids[1])).status, 400, "it must be said why");
     assert_eq!(act(&format!("act=job-cancel&id={}&reason=twice", ids[1])).status, 303);
     assert_eq!(act("act=job-mode&mode=open").status, 303);
-    let until = Instant::now() + LONG;
-    while site.jobs.stats().unwrap().dead_letter == 0 {
-        assert!(Instant::now() < until, "{:?}", site.jobs.stats());
-        std::thread::park_timeout(Duration::from_millis(5));
-    }
+    wait_until("it is given up", || site.jobs.stats().unwrap().dead_letter == 1);
     let dead = page();
     assert_page(&dead);
     assert!(dead.contains(&format!("Job {}: create", ids[0])) && dead.contains("slug_taken"), "{dead}");
     assert_eq!(site.delete("a").status, 204);
     assert_eq!(act(&format!("act=job-replay&id={}", ids[0])).status, 303);
-    while site.get("/api/v1/articles/a").status != 200 {
-        assert!(Instant::now() < until, "{:?}", site.jobs.stats());
-        std::thread::park_timeout(Duration::from_millis(5));
-    }
+    wait_until("it is applied", || site.get("/api/v1/articles/a").status == 200);
     assert_eq!(act(&format!("act=job-discard&id={}&reason=done", ids[1])).status, 303);
     assert_eq!(site.jobs.show(ids[1]).unwrap(), None);
 }

@@ -125,6 +125,8 @@ fn case_c09_an_article_may_be_named_like_a_route_by_slug_title_or_rename() {
         assert_eq!(site.get(&format!("/api/v1/articles/{slug}")).status, 200, "{slug}");
         assert_eq!(site.get(&format!("/articles/{slug}")).status, 200, "{slug}");
         assert_eq!(site.patch(slug, json!({"title": "Changed"})).status, 200, "{slug}");
+        let put = site.send("PUT", &format!("/api/v1/articles/{slug}"), &[], Some(r#"{"content": "changed"}"#));
+        assert_eq!(put.status, 200, "{slug}");
         assert_eq!(site.patch(slug, json!({"slug": "renamed"})).status, 200, "{slug}");
         assert_eq!(site.patch("renamed", json!({"slug": slug})).json()["slug"], slug);
         assert_eq!(site.delete(slug).status, 204, "{slug}");
@@ -179,8 +181,10 @@ fn case_c16_an_update_changes_what_it_names_and_nothing_else() {
         (json!({"tags": [1]}), "tags"),
         (json!({"title": null}), "title"),
     ] {
-        let (status, _, named) = site.patch("a", body.clone()).problem();
-        assert_eq!((status, named.as_deref()), (422, Some(field)), "{body}");
+        for method in ["PATCH", "PUT"] {
+            let (status, _, named) = site.send(method, "/api/v1/articles/a", &[], Some(&body.to_string())).problem();
+            assert_eq!((status, named.as_deref()), (422, Some(field)), "{method} {body}");
+        }
     }
     assert_eq!(site.events(), events);
     assert_eq!(site.get("/api/v1/articles/a").json()["version"], 3);

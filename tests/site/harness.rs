@@ -1,12 +1,12 @@
 //! A site on a free loopback port, with every part that `serve` has, and a client for it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 use vayu_articles::article::{self, ArticleRepository};
 use vayu_articles::http::engine::{Engine, EngineOptions};
-use vayu_articles::http::{Access, Health, Role, ServiceHealth, Site, SiteParts};
+use vayu_articles::http::{Access, Edge, Health, Role, ServiceHealth, Site, SiteParts};
 use vayu_articles::jobs::{self, JobOptions, JobRunner, Jobs, Journal};
 use vayu_articles::lifecycle::{Manager, ManagerOptions, Service, StartContext};
 use vayu_articles::outbox::{self, Operator, Relay, RelayBuilder};
@@ -17,7 +17,8 @@ use vayu_articles::sinks::render::{Renderer, SiteInfo};
 use vayu_articles::sinks::search::{SearchIndex, SearchOptions};
 use vayu_articles::storage::{Database, Options};
 
-pub const LONG: Duration = Duration::from_secs(30);
+pub use crate::waiting::{LONG, wait_or, wait_until};
+
 /// The token with which requests are sent.
 pub const TOKEN: &str = "the-token-of-these-tests";
 /// One that may write, but not operate.
@@ -78,11 +79,26 @@ impl TestSite {
         Self::made(Options::default(), EngineOptions::default(), SiteInfo::default(), more)
     }
 
+    /// A site that tells caches in front of it what its pages depend on.
+    pub fn with_edge(edge: Edge) -> Self {
+        Self::built(Options::default(), EngineOptions::default(), SiteInfo::default(), |relay| relay, Some(edge))
+    }
+
     fn made(
         storage: Options,
         engine: EngineOptions,
         info: SiteInfo,
         more: impl FnOnce(RelayBuilder) -> RelayBuilder,
+    ) -> Self {
+        Self::built(storage, engine, info, more, None)
+    }
+
+    fn built(
+        storage: Options,
+        engine: EngineOptions,
+        info: SiteInfo,
+        more: impl FnOnce(RelayBuilder) -> RelayBuilder,
+        edge: Option<Edge>,
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let components = [outbox::COMPONENT, article::COMPONENT, jobs::COMPONENT];
@@ -124,7 +140,7 @@ impl TestSite {
                 })
             },
         });
-        let site = site.with_jobs(jobs.clone(), runner.clone());
+        let site = site.with_jobs(jobs.clone(), runner.clone()).with_edge(edge);
         let addr = "127.0.0.1:0".parse().unwrap();
         let engine = site.serve_on(EngineOptions { addr, ..engine });
         engine.start(&StartContext::standalone("http", LONG)).unwrap();

@@ -1,25 +1,15 @@
 //! A frozen site, its jobs, and scheduled articles, over HTTP.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 use vayu_articles::clock::rfc3339;
 use vayu_articles::jobs::{JobStatus, Mode};
 
-use crate::harness::{Answer, LONG, TestSite, WRITE_TOKEN};
+use crate::harness::{Answer, TestSite, WRITE_TOKEN, wait_until};
 
 const MODE: &str = "/api/v1/admin/mode";
 
 fn set_mode(site: &TestSite, body: Value) -> Answer {
     site.send("PUT", MODE, &[], Some(&body.to_string()))
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let until = Instant::now() + LONG;
-    while !done() {
-        assert!(Instant::now() < until, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// The number of the job that a write became.
@@ -221,4 +211,46 @@ fn metrics_tell_the_mode_and_the_jobs() {
     for line in ["write_mode{mode=\"journal\"} 1", "write_mode{mode=\"open\"} 0", "jobs{status=\"pending\"} 1"] {
         assert!(text.lines().any(|found| found.replace(".0", "").ends_with(line)), "{line}: {text}");
     }
+}
+
+#[test]
+fn the_log_says_who_has_acted_on_the_mode_and_on_a_job() {
+    crate::recorder::record();
+    let site = TestSite::new();
+    site.post(json!({"title": "Taken", "content": "x"}));
+    assert_eq!(set_mode(&site, json!({"mode": "journal"})).status, 200);
+    let job = accepted(&site.post(json!({"title": "Kept", "content": "x"})));
+    let act =
+        |what: &str| site.send("POST", &format!("/api/v1/admin/jobs/{job}/{what}"), &[], Some(r#"{"reason": "no"}"#));
+    assert_eq!(act("cancel").status, 200);
+    assert_eq!(site.send("POST", &format!("/api/v1/admin/jobs/{job}/replay"), &[], None).status, 200);
+    assert_eq!((act("cancel").status, act("discard").status), (200, 204));
+    for line in [
+        "act=mode mode=journal by=test".to_owned(),
+        format!("act=job_cancel job={job} by=test"),
+        format!("act=job_replay job={job} force=false by=test"),
+        format!("act=job_discard job={job} by=test"),
+    ] {
+        assert!(!crate::recorder::logged(&line).is_empty(), "{line}");
+    }
+    assert_eq!(set_mode(&site, json!({"mode": "open"})).status, 200);
+}
+
+#[test]
+fn pages_of_jobs_follow_each_other_also_where_a_foreign_writer_stored_a_strange_time() {
+    let site = TestSite::new();
+    let database = site.database.clone();
+    let insert = "INSERT INTO write_jobs (status, operation, updated_at) VALUES ('cancelled', 'x', ?1)";
+    let insert = move |tx: &vayu_articles::rusqlite::Transaction<'_>| {
+        [-5_000, -4_000, 7].iter().try_for_each(|at| tx.execute(insert, [at]).map(drop))
+    };
+    database.writer().transact(insert).unwrap();
+    let mut times = Vec::new();
+    let mut after = String::new();
+    for _ in 0..3 {
+        let page = site.get(&format!("/api/v1/admin/jobs?status=cancelled&limit=1{after}")).json();
+        times.push(page["items"][0]["updated_at"].as_str().unwrap_or_else(|| panic!("{page}")).to_owned());
+        after = format!("&after={}", page["next"].as_str().unwrap_or_default());
+    }
+    assert_eq!(times, [-5_000, -4_000, 7].map(rfc3339));
 }

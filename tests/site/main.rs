@@ -9,6 +9,7 @@ mod api;
 mod article_support;
 mod browser;
 mod described;
+mod edge;
 mod feeds;
 mod harness;
 mod health;
@@ -18,5 +19,9 @@ mod markup;
 mod metrics;
 mod pages;
 mod pressure;
+#[path = "../recorder/mod.rs"]
+mod recorder;
 mod retries;
 mod storm;
+#[path = "../waiting/mod.rs"]
+mod waiting;

@@ -2,6 +2,9 @@
 
 #![allow(dead_code)]
 
+#[path = "../waiting/mod.rs"]
+mod waiting;
+
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -9,6 +12,8 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use rusqlite::Connection;
 use tempfile::TempDir;
 use vayu_articles::storage::{Component, Database, Options, Pending, QueueWriter, TaskOptions};
+#[allow(unused_imports, reason = "each test program uses a part")]
+pub use waiting::wait_until;
 
 /// Longest wait for something that is to happen; only reached when a test fails.
 pub const LIMIT: Duration = Duration::from_secs(30);
@@ -98,14 +103,5 @@ impl Held {
     pub fn release(self) {
         drop(self.release);
         self.pending.wait().unwrap();
-    }
-}
-
-/// Waits until `condition` holds.
-pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let give_up = Instant::now() + LIMIT;
-    while !condition() {
-        assert!(Instant::now() < give_up, "still not: {what}");
-        std::thread::yield_now();
     }
 }

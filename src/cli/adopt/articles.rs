@@ -17,7 +17,7 @@ use crate::service::WriteContext;
 const ARTICLES: &str = "articles";
 const POSTS: &str = "scheduled_posts";
 /// How many addresses are tried for an article whose own is taken.
-const SLUG_TRIES: u32 = 50;
+pub(super) const SLUG_TRIES: u32 = 50;
 
 /// A row as an article, with what changed on the way.
 struct Come {
@@ -115,9 +115,7 @@ impl Adoption<'_> {
         let wanted = come.article.slug.clone().unwrap_or_default();
         let mut last = None;
         for number in 2..=SLUG_TRIES {
-            let ending = format!("-{number}");
-            let stem: String = wanted.chars().take(MAX_SLUG_CHARS - ending.len()).collect();
-            let slug = stem + &ending;
+            let slug = numbered(&wanted, number);
             come.article.slug = Some(slug.clone());
             let item = (come.source.clone(), come.hash.clone(), come.article.clone());
             let answers = self.app.articles.import_bulk(vec![item], &WriteContext::default()).map_err(not_stored)?;
@@ -139,9 +137,13 @@ impl Adoption<'_> {
                     self.report.say(table, &come.label, Fate::Changed, note)?;
                 }
             }
-            Ok(_) => self.report.known(table),
-            Err(error @ (WriteError::Deferred { .. } | WriteError::ReadOnly)) => return Err(not_stored(error)),
-            Err(error) => self.report.say(table, &come.label, Fate::Refused, &error.to_string())?,
+            // Ids of the original are random: one that is taken here came before, from the queue.
+            Ok(_) | Err(WriteError::Article(ArticleError::IdTaken { .. })) => self.report.known(table),
+            Err(WriteError::Article(error)) => {
+                self.report.say(table, &come.label, Fate::Refused, &error.to_string())?;
+            }
+            // No fault of the row: the next one would not fare better.
+            Err(error) => return Err(not_stored(error)),
         }
         Ok(())
     }
@@ -149,7 +151,9 @@ impl Adoption<'_> {
 
 fn not_stored(error: WriteError) -> CliError {
     let hint = match error {
-        WriteError::Deferred { .. } | WriteError::ReadOnly => "; the site is frozen: `thaw` it first",
+        WriteError::Deferred { .. } | WriteError::ReadOnly | WriteError::JournalFull { .. } => {
+            "; the site was frozen meanwhile: `thaw` it, let `serve` apply what waits, then adopt again to go on"
+        }
         _ => "; what came before is stored, adopt again to go on",
     };
     CliError::failed(format!("{error}{hint}"))
@@ -217,7 +221,7 @@ fn basics(row: &Row<'_>) -> Result<Come, String> {
 }
 
 /// The same slug if it can be one here, else one as near as possible.
-fn slug_of(given: &str, title: &str) -> String {
+pub(super) fn slug_of(given: &str, title: &str) -> String {
     let fits = given.len() <= MAX_SLUG_CHARS
         && given.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
         && given.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c));
@@ -226,6 +230,16 @@ fn slug_of(given: &str, title: &str) -> String {
         (false, false) => slug_from_title(given),
         (false, true) => slug_from_title(title),
     }
+}
+
+/// What is tried as the `number`th for `slug`; the first is the slug itself.
+pub(super) fn numbered(slug: &str, number: u32) -> String {
+    if number < 2 {
+        return slug.to_owned();
+    }
+    let ending = format!("-{number}");
+    let stem: String = slug.chars().take(MAX_SLUG_CHARS - ending.len()).collect();
+    stem + &ending
 }
 
 /// The original joins tags with commas.

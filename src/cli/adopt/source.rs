@@ -14,8 +14,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
 
+use super::columns;
 use super::scratch::Scratch;
 use crate::cli::CliError;
 
@@ -76,6 +77,19 @@ impl Source {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The id of the article with this slug; `None` if there is none, or none that is text.
+    ///
+    /// # Errors
+    /// The source cannot be read.
+    pub(super) fn article_id(&self, slug: &str) -> Result<Option<String>, CliError> {
+        let find = self.conn.prepare_cached("SELECT id FROM articles WHERE slug = ?1");
+        let id = find.and_then(|mut find| {
+            let text = |row: &Row<'_>| Ok(columns::text(row, 0, "id").ok().flatten());
+            find.query_row([slug], text).optional()
+        });
+        Ok(id.map_err(columns::unreadable)?.flatten())
     }
 
     /// To be asked after rows were read and before they are stored.

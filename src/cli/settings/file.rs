@@ -109,6 +109,6 @@ fn distance(one: &str, other: &str) -> usize {
     row[other.len()]
 }
 
-fn line_of(text: &str, offset: usize) -> usize {
+pub(super) fn line_of(text: &str, offset: usize) -> usize {
     text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count() + 1
 }

@@ -83,6 +83,7 @@ fn heading(row: &Row) -> &'static str {
         Some(("outbox", _)) => "Outbox",
         Some(("cache", _)) => "Cache of rendered pages",
         Some(("cdn", _)) => "CDN",
+        Some(("webhooks", _)) => "Webhooks",
         Some(("nats", _)) => "NATS JetStream",
         Some(("worker", _)) => "Worker",
         _ => "Options",

@@ -4,6 +4,7 @@
 
 #[cfg(feature = "nats")]
 mod broker;
+mod cdn;
 mod choices;
 mod data_dir;
 mod file;
@@ -16,7 +17,10 @@ mod table;
 mod tests;
 mod uses;
 mod value;
+#[cfg(feature = "server")]
+mod webhooks;
 
+pub(super) use cdn::CdnLanes;
 #[cfg(feature = "server")]
 pub use choices::TokenRole;
 pub(super) use choices::collection;

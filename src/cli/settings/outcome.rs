@@ -96,6 +96,11 @@ impl Settings {
         if self.cdn_token.is_some() && self.cdn.is_none() {
             return Err(SettingsError::new("--cdn-token (VAYU_CDN_TOKEN, cdn.token) needs --cdn (VAYU_CDN, cdn.url)"));
         }
+        if let Some(delay) = self.cdn_again.0
+            && delay > crate::sinks::cdn::DELAY_MAX
+        {
+            return Err(SettingsError::new("--cdn-again (VAYU_CDN_AGAIN, cdn.again) must be at most 20s, or off"));
+        }
         if self.max_bodies.0 < self.max_body.0 {
             return Err(SettingsError::new(
                 "--max-bodies (server.max_bodies) must not be below --max-body (server.max_body)",

@@ -5,10 +5,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::cdn::TimeOrOff;
 use super::choices::{LogFormat, LogLevel};
 use super::outcome::{Outcome, SettingsError};
 use super::value::{Bytes, Count, Secret, Value};
 use crate::jobs::Mode;
+use crate::sinks::cdn::CdnShape;
 
 /// Which commands have the flag. The variable and the key may always be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,7 +129,15 @@ settings! {
 
     Deliver cdn: Option<String>, "cdn", "VAYU_CDN", "cdn.url", "", "URL", "Purge changed pages at this HTTP endpoint; needs --site";
     Deliver cdn_token: Option<Secret>, "cdn-token", "VAYU_CDN_TOKEN", "cdn.token", "", "TOKEN", "Bearer token for the endpoint; better in the environment, where others cannot list it";
+    Deliver cdn_token_header: String, "cdn-token-header", "VAYU_CDN_TOKEN_HEADER", "cdn.token_header", "Authorization", "NAME", "Header for it; in another one than Authorization it stands without `Bearer`";
+    Deliver cdn_shape: CdnShape, "cdn-shape", "VAYU_CDN_SHAPE", "cdn.shape", "json", "SHAPE", "What a purge looks like: json (POST of up to 30 URLs), purge or ban (one request of that method per URL), keys (POST of surrogate keys in a header); the same for `serve` and `worker`";
+    Deliver cdn_method: Option<String>, "cdn-method", "VAYU_CDN_METHOD", "cdn.method", "", "METHOD", "Another method than the shape's own";
+    Deliver cdn_key_header: String, "cdn-key-header", "VAYU_CDN_KEY_HEADER", "cdn.key_header", "Surrogate-Key", "NAME", "Header of the surrogate keys, on pages and in purges";
+    Deliver cdn_again: TimeOrOff, "cdn-again", "VAYU_CDN_AGAIN", "cdn.again", "10s", "TIME", "Purge a second time so long after each change, at most 20s, for what was under way into the cache; longer than the cache waits for an answer; off: never";
     Deliver cdn_timeout: Duration, "cdn-timeout", "VAYU_CDN_TIMEOUT", "cdn.timeout", "10s", "TIME", "Longest time of one purge call";
+    Serve cdn_ttl: Option<Duration>, "cdn-ttl", "VAYU_CDN_TTL", "cdn.ttl", "", "TIME", "How long shared caches may keep what a purge would reach (CDN-Cache-Control and Surrogate-Control); unset, pages do not say";
+
+    Serve webhooks: Option<PathBuf>, "webhooks", "VAYU_WEBHOOKS", "webhooks.file", "", "FILE", "TOML file with a [[webhook]] for each endpoint that gets events: name, url, secret and more, see docs/webhooks.md";
 
     Broker nats: Option<Secret>, "nats", "VAYU_NATS", "nats.url", "", "URLS", "NATS servers, separated by commas: nats://host:4222, tls://host:4222, also with user:password@; with it `serve` hands every event on to JetStream";
     Broker nats_stream: String, "nats-stream", "VAYU_NATS_STREAM", "nats.stream", "VAYU_EVENTS", "NAME", "The stream; made if absent";

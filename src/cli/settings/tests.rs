@@ -67,12 +67,40 @@ fn settings_that_need_each_other_are_checked_together() {
     for (flags, needed) in [
         (&[("cdn", "http://cdn/")][..], "--site"),
         (&[("cdn-token", "t"), ("site", "http://e.org")], "--cdn"),
+        (&[("cdn-again", "21s")], "--cdn-again"),
         (&[("max-body", "65MiB")], "--max-bodies"),
         (&[("backoff", "3m")], "--backoff-max"),
     ] {
         let error = load(flags, &[], "").expect_err(needed).to_string();
         assert!(error.contains(needed), "{error}");
     }
+}
+
+#[test]
+fn a_cdn_setting_that_cannot_work_is_named_by_its_flag() {
+    let given = |more: &[(&'static str, &str)]| {
+        let flags: Vec<_> =
+            [("cdn", "http://cache:6081/"), ("site", "https://e.org")].iter().chain(more).copied().collect();
+        load(&flags, &[], "").and_then(|settings| Ok((settings.cdn()?, settings.edge()?)))
+    };
+    let (lanes, edge) = given(&[("cdn-shape", "keys"), ("cdn-ttl", "10m")]).expect("good settings");
+    assert!(lanes.is_some_and(|lanes| lanes.again.is_some()) && edge.is_some());
+    let (lanes, _) = given(&[("cdn-again", "off")]).expect("good settings");
+    assert!(lanes.is_some_and(|lanes| lanes.again.is_none()));
+    for (flag, text) in [
+        ("cdn-key-header", "a b"),
+        ("cdn-method", "GET"),
+        ("cdn-shape", "xkey"),
+        ("cdn-again", "0s"),
+        ("cdn-ttl", "10"),
+    ] {
+        let error = given(&[(flag, text)]).expect_err(text).to_string();
+        assert!(error.contains(&format!("--{flag}")), "{error}");
+    }
+    let error = given(&[("cdn-shape", "ban"), ("cdn", "http://cache/path")]).expect_err("a path").to_string();
+    assert!(error.starts_with("--cdn must have no path"), "{error}");
+    let unset = load(&[], &[], "").expect("good settings");
+    assert!(unset.cdn().expect("none").is_none() && unset.edge().expect("none").is_none());
 }
 
 #[test]

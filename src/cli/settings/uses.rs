@@ -1,9 +1,8 @@
 //! Settings as the options of the parts that they are for.
 
-use super::outcome::{Origin, SettingsError};
+use super::outcome::Origin;
 use super::table::Settings;
 use super::{LogFormat, LogLevel};
-use crate::clock::SystemClock;
 #[cfg(feature = "server")]
 use crate::http::engine::EngineOptions;
 use crate::jobs::JobOptions;
@@ -11,7 +10,6 @@ use crate::jobs::JobOptions;
 use crate::lifecycle::ManagerOptions;
 use crate::outbox::{RelayOptions, Retention};
 use crate::sinks::cache::CacheOptions;
-use crate::sinks::cdn::{CdnOptions, CdnPurge};
 use crate::sinks::render::SiteInfo;
 use crate::storage::Options;
 
@@ -64,30 +62,6 @@ impl Settings {
         SiteInfo { base_url: self.site.clone().unwrap_or_default(), ..SiteInfo::default() }
     }
 
-    /// The CDN to purge, if one is set.
-    ///
-    /// # Errors
-    /// A URL cannot work.
-    pub(in crate::cli) fn cdn(&self) -> Result<Option<CdnPurge>, SettingsError> {
-        if let Some(site) = &self.site {
-            check_site(site)?;
-        }
-        let (Some(endpoint), Some(site)) = (&self.cdn, &self.site) else { return Ok(None) };
-        let mut options = CdnOptions::new(endpoint, site);
-        options.token = self.cdn_token.as_ref().map(|token| token.reveal().to_owned());
-        options.timeout = self.cdn_timeout;
-        options.further_paths = ["/feed.xml", "/sitemap.xml"].map(str::to_owned).to_vec();
-        CdnPurge::new(options, SystemClock::shared()).map(Some).map_err(|error| {
-            let option = match error.field {
-                "endpoint" => "--cdn",
-                "base_url" => "--site",
-                "token" => "--cdn-token",
-                _ => "--cdn, --site",
-            };
-            SettingsError::new(format!("{option} {}", error.reason))
-        })
-    }
-
     #[cfg(feature = "server")]
     pub(in crate::cli) fn manager(&self) -> ManagerOptions {
         ManagerOptions { stop_timeout: self.stop_timeout, stop_budget: self.stop_budget, ..ManagerOptions::default() }
@@ -110,14 +84,4 @@ impl Settings {
             max_body_total: self.max_bodies.in_memory(),
         }
     }
-}
-
-/// # Errors
-/// Pages cannot have such addresses.
-fn check_site(url: &str) -> Result<(), SettingsError> {
-    let uri = url.parse::<ureq::http::Uri>().ok();
-    let known = uri.is_some_and(|uri| {
-        matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some() && uri.query().is_none()
-    });
-    if known { Ok(()) } else { Err(SettingsError::new("--site must be an http or https URL with a host and no query")) }
 }

@@ -35,7 +35,7 @@ pub(super) fn replay(call: &Call<'_>) -> Answer {
     let id = position(&story).ok_or_else(|| no_such_event(call.segment()))?;
     for handler in &handlers {
         call.parts.operator.replay(id, handler, force).map_err(act_failed)?;
-        log::info!("operator act=replay event={id} handler={handler} force={force} by={}", caller(call));
+        log::info!("operator act=replay event={id} handler={handler} force={force} by={}", call.by());
     }
     json_answer(StatusCode::OK, &json!({ "id": id, "handlers": handlers }))
 }
@@ -48,7 +48,7 @@ pub(super) fn discard(call: &Call<'_>) -> Answer {
     let story = find(call.parts, call.segment())?;
     let id = position(&story).ok_or_else(|| no_such_event(call.segment()))?;
     call.parts.operator.discard(id, handler, reason).map_err(act_failed)?;
-    log::info!("operator act=discard event={id} handler={handler} reason={reason:?} by={}", caller(call));
+    log::info!("operator act=discard event={id} handler={handler} reason={reason:?} by={}", call.by());
     json_answer(StatusCode::OK, &json!({ "id": id, "handlers": [handler] }))
 }
 
@@ -63,7 +63,7 @@ pub(super) fn replay_matching(call: &Call<'_>) -> Answer {
     filter.reason = body.text("reason")?.map(str::to_owned);
     let force = body.flag("force")?;
     let done = call.parts.operator.replay_matching(&filter, force).map_err(act_failed)?;
-    log::info!("operator act=replay_matching replayed={} left={} by={}", done.replayed, done.left, caller(call));
+    log::info!("operator act=replay_matching replayed={} left={} by={}", done.replayed, done.left, call.by());
     json_answer(StatusCode::OK, &json!({ "replayed": done.replayed, "left": done.left }))
 }
 
@@ -71,7 +71,7 @@ pub(super) fn replay_matching(call: &Call<'_>) -> Answer {
 pub(super) fn hold(call: &Call<'_>) -> Answer {
     Body::of(call)?.only(&[])?;
     call.parts.operator.hold(call.segment()).map_err(act_failed)?;
-    log::info!("operator act=hold handler={} by={}", call.segment(), caller(call));
+    log::info!("operator act=hold handler={} by={}", call.segment(), call.by());
     json_answer(StatusCode::OK, &json!({ "handler": call.segment(), "held": true }))
 }
 
@@ -79,7 +79,7 @@ pub(super) fn hold(call: &Call<'_>) -> Answer {
 pub(super) fn release(call: &Call<'_>) -> Answer {
     Body::of(call)?.only(&[])?;
     call.parts.operator.release(call.segment()).map_err(act_failed)?;
-    log::info!("operator act=release handler={} by={}", call.segment(), caller(call));
+    log::info!("operator act=release handler={} by={}", call.segment(), call.by());
     json_answer(StatusCode::OK, &json!({ "handler": call.segment(), "held": false }))
 }
 
@@ -89,7 +89,7 @@ pub(super) fn resume(call: &Call<'_>) -> Answer {
     body.only(&["key"])?;
     let key = body.required("key")?;
     let passed = call.parts.operator.resume(call.segment(), key).map_err(act_failed)?;
-    log::info!("operator act=resume handler={} key={key:?} by={}", call.segment(), caller(call));
+    log::info!("operator act=resume handler={} key={key:?} by={}", call.segment(), call.by());
     json_answer(StatusCode::OK, &json!({ "handler": call.segment(), "key": key, "passed_over": passed }))
 }
 
@@ -98,7 +98,7 @@ pub(super) fn rebuild(call: &Call<'_>) -> Answer {
     Body::of(call)?.only(&[])?;
     let until = call.request.deadline.checked_sub(MARGIN).unwrap_or_else(Instant::now);
     let (report, finished) = call.parts.search.rebuild_until(until)?;
-    log::info!("operator act=search_rebuild finished={finished} seen={} by={}", report.seen, caller(call));
+    log::info!("operator act=search_rebuild finished={finished} seen={} by={}", report.seen, call.by());
     let status = if finished { StatusCode::OK } else { StatusCode::ACCEPTED };
     let (seen, written, removed) = (report.seen, report.written, report.removed);
     json_answer(status, &json!({ "finished": finished, "seen": seen, "written": written, "removed": removed }))
@@ -117,10 +117,6 @@ fn position(story: &EventStory) -> Option<i64> {
 fn given_up(story: &EventStory) -> Vec<String> {
     let dead = |state| matches!(state, ExceptionState::DeadLetter | ExceptionState::Parked);
     story.exceptions.iter().filter(|row| dead(row.state)).map(|row| row.handler.clone()).collect()
-}
-
-fn caller<'a>(call: &'a Call<'_>) -> &'a str {
-    call.caller.as_ref().map_or("-", |caller| &caller.name)
 }
 
 /// A small JSON object; none at all counts as an empty one.

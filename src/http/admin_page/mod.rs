@@ -92,7 +92,7 @@ fn act(parts: &Parts, operator: &Operator, form: &Query) -> Result<String, Probl
     let id = || field("id")?.parse::<i64>().map_err(|_| Problem::bad_parameter("id", "must be a number"));
     let outbox = &parts.operator;
     if let Some(done) = jobs::act(parts, what, form)? {
-        log::info!("operator act={what} by={} through=page", operator.caller.name);
+        log::info!("operator act={what} outcome={done:?} by={} through=page", operator.caller.name);
         return Ok(done);
     }
     let done = match what {
@@ -122,7 +122,7 @@ fn act(parts: &Parts, operator: &Operator, form: &Query) -> Result<String, Probl
         }
         _ => return Err(Problem::bad_parameter("act", "is none of those known here")),
     };
-    log::info!("operator act={what} handler={handler} by={} through=page", operator.caller.name);
+    log::info!("operator act={what} outcome={done:?} by={} through=page", operator.caller.name);
     Ok(done)
 }
 

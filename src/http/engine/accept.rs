@@ -74,7 +74,7 @@ pub(super) fn run(runtime: &Runtime, listener: StdListener, parts: HubParts) {
 
 async fn serve_all(hub: &Rc<Hub>, listener: TcpListener) {
     let mut tasks = JoinSet::new();
-    let mut stop = hub.stop.clone();
+    let (mut stop, mut stop_during_pause) = (hub.stop.clone(), hub.stop.clone());
     let mut next_id = 0;
     let mut pause = ACCEPT_PAUSE;
     // Accepted when there were as many connections as there may be; nothing more is accepted until it has room.
@@ -92,7 +92,11 @@ async fn serve_all(hub: &Rc<Hub>, listener: TcpListener) {
                 }
                 Err(error) => {
                     log::warn!("service=http cannot accept a connection: {error}");
-                    sleep(pause).await;
+                    tokio::select! {
+                        () = sleep(pause) => {}
+                        // The loop sees it too.
+                        _ = stop_during_pause.wait_for(Option::is_some) => {}
+                    }
                     pause = (pause * 2).min(ACCEPT_PAUSE_MAX);
                 }
             },

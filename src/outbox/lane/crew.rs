@@ -12,6 +12,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::call::{self, Called};
 use super::status::Board;
+use crate::lifecycle::spawn_thread;
 use crate::outbox::gate::Entrance;
 use crate::outbox::owner::OwnerLock;
 use crate::outbox::{Event, Handler};
@@ -78,7 +79,7 @@ impl Crew {
                 _lock: Arc::clone(&parts.lock),
             };
             let name = format!("lane-{}-{index}", parts.name);
-            crew.threads.push(std::thread::Builder::new().name(name).spawn(move || worker.run())?);
+            crew.threads.push(spawn_thread(name, move || worker.run())?);
             crew.workers.push(job);
         }
         Ok(crew)

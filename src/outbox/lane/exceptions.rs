@@ -1,15 +1,12 @@
-//! Running exceptions: what is due, and what waited behind it.
+//! Running exceptions: what is due.
 
 use std::collections::HashSet;
 use std::time::Instant;
 
 use super::call::Called;
-use super::pass::{EXCEPTIONS_PER_PASS, reach};
 use super::{Interrupt, Lane};
-use crate::outbox::dispatch::OnDeadLetter;
-use crate::outbox::flush::{Change, Verdict};
-use crate::outbox::log::{self, Body, Exception, LogRow};
-use crate::outbox::sql;
+use crate::outbox::flush::{Change, SUPERSEDED, Verdict};
+use crate::outbox::log::{Body, Exception, LogRow};
 
 impl Lane {
     /// Runs what is due; `false` when the lane paused.
@@ -29,42 +26,6 @@ impl Lane {
             {
                 return Ok(false);
             }
-        }
-        Ok(true)
-    }
-
-    /// The key's head went well: go on through what waited behind it, in order, unless an operator has meanwhile asked
-    /// for the head to be run once more. `false` when the lane paused.
-    pub(super) fn run_waiting(
-        &mut self,
-        key: &str,
-        head: &Exception,
-        due: &[Exception],
-        log: &[LogRow],
-        finished: &mut HashSet<i64>,
-    ) -> Result<bool, Interrupt> {
-        let Some(waiting) = self.read_waiting(key, head)? else { return Ok(true) };
-        for exception in &waiting {
-            if self.progress.has_run(exception.id) {
-                if self.progress.is_blocked(key) {
-                    return Ok(true);
-                }
-                continue;
-            }
-            if exception.began.state != "waiting" || !finished.insert(exception.id) {
-                return Ok(true);
-            }
-            let Some(verdict) = self.run_exception(exception, due, log, finished)? else { return Ok(false) };
-            let done = matches!(verdict, Verdict::Done);
-            self.conclude_exception(exception, verdict);
-            self.flush_if_due(Instant::now())?;
-            if !done {
-                return Ok(true);
-            }
-        }
-        // After a rewind there may be more of them further on.
-        if waiting.len() < EXCEPTIONS_PER_PASS as usize && self.progress.position() >= self.rows_until {
-            self.progress.heal(key);
         }
         Ok(true)
     }
@@ -89,7 +50,7 @@ impl Lane {
     pub(super) fn verdict_without_call(&self, exception: &Exception) -> Option<Verdict> {
         if exception.superseded {
             let reason = "a later event of its key is done; replay it with force if it must run".to_owned();
-            return Some(Verdict::Final { attempts: exception.attempts, what: "superseded", reason });
+            return Some(Verdict::Final { attempts: exception.attempts, what: SUPERSEDED, reason });
         }
         match &exception.body {
             Body::Event(_) => None,
@@ -100,28 +61,11 @@ impl Lane {
         }
     }
 
-    /// What waits behind a row that went well, in order; `None` if an operator has meanwhile asked for that row to be run
-    /// once more.
-    pub(super) fn read_waiting(&self, key: &str, head: &Exception) -> Result<Option<Vec<Exception>>, Interrupt> {
-        let (name, bytes, position) = (self.name.as_str(), self.options.batch_bytes, self.progress.position());
-        let (id, began) = (head.id, &head.began);
-        self.database
-            .read(|connection| -> rusqlite::Result<Option<Vec<Exception>>> {
-                let asked = (id, name, began.replays, began.payload());
-                if connection.prepare_cached(sql::ASKED_FOR_AGAIN)?.query_row(asked, |row| row.get(0))? {
-                    return Ok(None);
-                }
-                let parameters = (name, key, id, EXCEPTIONS_PER_PASS, reach(connection, position)?);
-                log::read_exceptions(connection, sql::READ_WAITING, parameters, bytes).map(Some)
-            })
-            .map_err(|error| Interrupt::Database(format!("reading failed: {error}")))
-    }
-
     pub(super) fn conclude_exception(&mut self, exception: &Exception, verdict: Verdict) {
         if let Some(key) = &exception.key {
             match verdict {
                 Verdict::Done | Verdict::Discarded { .. } => {}
-                Verdict::Final { .. } if self.on_dead_letter == OnDeadLetter::Continue => self.progress.mark_dead(key),
+                _ if self.passes_over(&verdict) => self.progress.mark_dead(key),
                 _ => self.progress.block(key),
             }
         }

@@ -18,6 +18,7 @@ mod take;
 mod tenure;
 #[cfg(test)]
 mod tests;
+mod waiting;
 mod wide;
 mod writing;
 

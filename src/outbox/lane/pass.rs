@@ -63,9 +63,12 @@ impl Lane {
         let adopted = self.adopt_orphans()?;
         self.put_off_replays(&mut seen.due);
         self.end_single_step_if_through(&seen);
-        let worked = self.run_seen(seen)?;
+        let worked = self.run_seen(seen)? || collected || adopted;
         self.flush_if_due(Instant::now())?;
-        Ok(collected || adopted || worked)
+        if !worked {
+            self.flush_due_rows()?;
+        }
+        Ok(worked)
     }
 
     /// `true` when there was something to run.
@@ -112,7 +115,8 @@ impl Lane {
                 self.settle(None)?;
             }
         }
-        Ok(())
+        // The writer need not stand idle while the lane reads.
+        self.flush_if_due(Instant::now())
     }
 
     /// What was replayed while a later event of its key ran waits for that outcome to be written, which supersedes it.
@@ -170,7 +174,6 @@ impl Lane {
         let far = now.saturating_add(millis(self.options.policy.longest_wait()));
         let limits = self.batch_limits();
         let (name, progress, matcher) = (self.name.as_str(), &self.progress, &mut self.matcher);
-        let single_step_to = self.single_step_to.unwrap_or(0);
         let position = self.spread.end().unwrap_or(progress.position());
         let most_due = if self.spread.singly_next { SINGLY_DUE } else { usize::MAX };
         self.database
@@ -181,11 +184,9 @@ impl Lane {
                     let ask = Questions::worth_asking(connection, name, position)?;
                     if ask.open {
                         let reach = reach(connection, progress.position())?;
-                        // A suspect goes first, and the dead owner may have been ahead of its cursor.
-                        let reaches = (reach, reach.max(single_step_to));
-                        due = read_due(connection, name, (now, far), reaches, limits.bytes)?;
                         // Those whose outcome is on its way to the disk look due still.
-                        due.retain(|exception| !progress.has_run(exception.id));
+                        let wanted = |id| !progress.has_run(id);
+                        due = read_due(connection, name, (now, far), reach, limits.bytes, wanted)?;
                         due.truncate(most_due);
                     }
                     log = log::read_log(connection, matcher, position, limits, (name, ask))?;
@@ -249,15 +250,18 @@ fn read_due(
     connection: &rusqlite::Connection,
     handler: &str,
     (now, far): (i64, i64),
-    (reach, suspects_to): (i64, i64),
+    reach: i64,
     bytes: usize,
+    wanted: impl Fn(i64) -> bool,
 ) -> rusqlite::Result<Vec<Exception>> {
     let limit = EXCEPTIONS_PER_PASS;
-    let mut due = log::read_exceptions(connection, sql::READ_CRASHED, (handler, limit, suspects_to), bytes)?;
+    let crashed = (sql::READ_CRASHED, (handler, limit, reach));
+    let mut due = log::read_exceptions(connection, handler, crashed, bytes, &wanted)?;
     let suspects: HashSet<i64> = due.iter().map(|exception| exception.id).collect();
+    let wanted = |id| !suspects.contains(&id) && wanted(id);
     for (statement, time) in [(sql::READ_DUE, now), (sql::READ_STRANDED, far)] {
-        let more = log::read_exceptions(connection, statement, (handler, time, limit, reach), bytes)?;
-        due.extend(more.into_iter().filter(|exception| !suspects.contains(&exception.id)));
+        let timed = (statement, (handler, time, limit, reach));
+        due.extend(log::read_exceptions(connection, handler, timed, bytes, wanted)?);
     }
     Ok(due)
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
-use crate::outbox::flush::{Change, Flush, Pause, Written};
+use crate::outbox::flush::{Change, Flush, Pause, Verdict, Written};
 use crate::storage::Pending;
 
 /// Keys whose standing changed by outcomes that a database snapshot may not show yet.
@@ -155,6 +155,16 @@ impl Progress {
     /// Whether there is anything to write besides the cursor, or on its way.
     pub(super) fn has_changes(&self) -> bool {
         !self.changes.is_empty() || self.flight.as_ref().is_some_and(|flight| !flight.flush.changes.is_empty())
+    }
+
+    /// Whether an unwritten row is to be run again by then: it is found once it is written.
+    pub(super) fn has_due(&self, now: i64) -> bool {
+        self.changes.iter().any(|change| match change {
+            Change::New { verdict, .. } | Change::Ran { verdict, .. } => {
+                matches!(verdict, Verdict::Retry { due, .. } if *due <= now)
+            }
+            Change::Passed { .. } => false,
+        })
     }
 
     pub(super) fn oldest(&self) -> Option<Instant> {

@@ -54,7 +54,7 @@ impl Reporter {
             };
             let (level, becomes, what, failed_calls, reason) = match verdict {
                 Verdict::Final { attempts, what, reason } => {
-                    let becomes = if flush.park_keys { "parked" } else { "dead_letter" };
+                    let becomes = if verdict.parks(flush.park_keys) { "parked" } else { "dead_letter" };
                     (Level::Error, becomes, *what, *attempts, reason)
                 }
                 Verdict::Discarded { reason } => (Level::Error, "discarded", "discard", 0, reason),

@@ -44,15 +44,17 @@ pub(super) struct Item {
     event: Option<Event>,
     /// For an exception, its row.
     pub(super) row: Option<Box<Exception>>,
+    /// May be called together with others.
+    in_batch: bool,
 }
 
 impl Item {
     pub(super) fn of_log(event: Event) -> Self {
-        Self { id: event.id, key: event.key.clone(), event: Some(event), row: None }
+        Self { id: event.id, key: event.key.clone(), event: Some(event), row: None, in_batch: true }
     }
 
-    pub(super) fn of_row(row: Exception, event: Event) -> Self {
-        Self { id: row.id, key: row.key.clone(), event: Some(event), row: Some(Box::new(row)) }
+    pub(super) fn of_row(row: Exception, event: Event, in_batch: bool) -> Self {
+        Self { id: row.id, key: row.key.clone(), event: Some(event), row: Some(Box::new(row)), in_batch }
     }
 }
 
@@ -117,9 +119,10 @@ impl Spread {
         self.keys.get(key).is_some_and(|of| of.queued > 0)
     }
 
-    /// The log's window holds an event of this key that has not entered the lane's progress.
-    pub(super) fn is_in_window(&self, key: &str) -> bool {
-        self.window.iter().any(|slot| slot.key.as_deref() == Some(key))
+    /// The log's window holds an event of this key that went well, or may yet, and has not entered the lane's progress.
+    pub(super) fn may_supersede(&self, key: &str) -> bool {
+        let may_be_done = |state: &SlotState| matches!(state, SlotState::Pending | SlotState::Known(Called::Done));
+        self.window.iter().any(|slot| slot.key.as_deref() == Some(key) && may_be_done(&slot.state))
     }
 
     pub(super) fn is_blocking(&self, key: &str) -> bool {
@@ -262,13 +265,13 @@ impl Spread {
     }
 }
 
-/// A batch holds no exceptions: their attempts are their own.
+/// What has failed before is called alone.
 fn job_size(waiting: &VecDeque<Item>, batch_limit: usize) -> usize {
     if batch_limit == 1 {
         return waiting.len().min(JOB_EVENTS);
     }
-    let of_log = waiting.iter().take(batch_limit).take_while(|item| item.row.is_none()).count();
-    of_log.max(1)
+    let together = waiting.iter().take(batch_limit).take_while(|item| item.in_batch).count();
+    together.max(1)
 }
 
 /// One key always has the same line.

@@ -18,6 +18,9 @@ use crate::outbox::dispatch::OnDeadLetter;
 use crate::outbox::flush::Verdict;
 use crate::outbox::log::{Body, Exception, LogRow};
 
+/// Most answers taken in before the lane looks at anything else.
+const ANSWERS_PER_LOOK: usize = 64;
+
 impl Lane {
     /// Starts the lane's threads, if it is to have more than one.
     pub(super) fn man(&mut self) -> Result<(), String> {
@@ -53,7 +56,7 @@ impl Lane {
         for exception in seen.due {
             // What was replayed while a later event of its key ran waits for that outcome to be written.
             let replayed = exception.began.replays > 0;
-            let is_busy = |key: &str| self.spread.is_queued(key) || (replayed && self.spread.is_in_window(key));
+            let is_busy = |key: &str| self.spread.is_queued(key) || (replayed && self.spread.may_supersede(key));
             let busy = exception.key.as_deref().is_some_and(is_busy);
             if !busy && self.has_room_for_row(&exception) {
                 new = true;
@@ -82,8 +85,9 @@ impl Lane {
             self.conclude_exception(&exception, verdict);
             return Ok(());
         }
+        let in_batch = exception.may_join_a_batch();
         if let Body::Event(event) = std::mem::replace(&mut exception.body, Body::Skip) {
-            self.spread.add_item(Item::of_row(exception, event), self.threads);
+            self.spread.add_item(Item::of_row(exception, event, in_batch), self.threads);
         }
         Ok(())
     }
@@ -135,7 +139,7 @@ impl Lane {
     }
 
     pub(super) fn passes_over(&self, verdict: &Verdict) -> bool {
-        matches!(verdict, Verdict::Final { .. }) && self.on_dead_letter == OnDeadLetter::Continue
+        matches!(verdict, Verdict::Final { .. }) && !verdict.parks(self.on_dead_letter == OnDeadLetter::ParkKey)
     }
 
     fn hand_out(&mut self) {
@@ -149,14 +153,17 @@ impl Lane {
 
     /// Takes in what the threads have reported; `true` when there was something.
     pub(super) fn collect(&mut self) -> Result<bool, Interrupt> {
-        let mut any = false;
-        while let Some(answer) = self.next_answer() {
-            any = true;
+        let mut taken = 0;
+        // Quick threads could go on answering: in between it is looked whether a flush is due, and whether somebody holds.
+        while taken < ANSWERS_PER_LOOK
+            && let Some(answer) = self.next_answer()
+        {
+            taken += 1;
             self.take_in(answer)?;
             self.hand_out();
         }
         self.conclude_window();
-        Ok(any)
+        Ok(taken > 0)
     }
 
     fn next_answer(&mut self) -> Option<Answer> {

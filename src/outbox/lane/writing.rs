@@ -106,6 +106,14 @@ impl Lane {
         self.unless_held()
     }
 
+    /// With nothing else to do, a row that is due again need not wait for the flush's time.
+    pub(super) fn flush_due_rows(&mut self) -> Result<(), Interrupt> {
+        if !self.progress.is_flying() && self.progress.has_due(self.now()) {
+            self.depart(None, false)?;
+        }
+        Ok(())
+    }
+
     fn unless_held(&self) -> Result<(), Interrupt> {
         if self.hold_asked { Err(Interrupt::Held) } else { Ok(()) }
     }

@@ -2,14 +2,7 @@
 //!
 //! States are literals, written the way the partial indexes write them: a bound parameter cannot use such an index.
 
-/// Declares the statements and the list that the plan test walks.
-macro_rules! statements {
-    ($($(#[$doc:meta])* $name:ident = $text:expr;)*) => {
-        $($(#[$doc])* pub(super) const $name: &str = $text;)*
-        #[cfg(test)]
-        pub(super) const ALL: &[(&str, &str)] = &[$((stringify!($name), $name)),*];
-    };
-}
+use crate::storage::statements;
 
 statements! {
     HAS_LEDGER = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'processed_events')";
@@ -111,10 +104,7 @@ mod tests {
             connection.execute_batch(migration).unwrap();
         }
         for (name, text) in ALL {
-            let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
-            let parameters = vec![rusqlite::types::Null; statement.parameter_count()];
-            let rows = statement.query_map(rusqlite::params_from_iter(parameters), |row| row.get(3)).unwrap();
-            let plan: Vec<String> = rows.collect::<Result<_, _>>().unwrap();
+            let plan = crate::storage::plan_of(&connection, text);
             for step in &plan {
                 assert!(!step.contains("TEMP B-TREE"), "{name}: {plan:#?}");
                 let scans = step.strip_prefix("SCAN ");

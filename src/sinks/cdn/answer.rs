@@ -1,11 +1,7 @@
 //! What an answer, or none, means for a purge.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
 use crate::outbox::DispatchError;
-
-/// Longest wait that an answer can ask for.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(120);
+use crate::sinks::answer;
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +29,7 @@ pub(super) fn judge(status: u16, retry_after: Option<&str>, detail: &str, now_ms
             Verdict::Failed(DispatchError::unavailable(reason))
         }
         408 | 429 | 502..=504 => {
-            let retry_after = retry_after.and_then(|value| wait(value, now_ms));
+            let retry_after = retry_after.and_then(|value| answer::retry_after(value, now_ms));
             Verdict::Failed(DispatchError::Unavailable { reason, retry_after })
         }
         500..=599 => Verdict::Failed(DispatchError::Retry { reason }),
@@ -41,48 +37,11 @@ pub(super) fn judge(status: u16, retry_after: Option<&str>, detail: &str, now_ms
     }
 }
 
-/// `Retry-After` in either form; `None` for what is neither.
-fn wait(value: &str, now_ms: i64) -> Option<Duration> {
-    let value = value.trim();
-    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More digits than fit are a long time.
-        return Some(
-            value.parse().map_or(RETRY_AFTER_MAX, |seconds| Duration::from_secs(seconds).min(RETRY_AFTER_MAX)),
-        );
-    }
-    let until: SystemTime = httpdate::parse_http_date(value).ok()?;
-    let until = until.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = Duration::from_millis(u64::try_from(now_ms).unwrap_or(0));
-    Some(until.saturating_sub(now).min(RETRY_AFTER_MAX))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
 
-    #[test]
-    fn retry_after_in_seconds_and_as_a_date_within_its_cap() {
-        let seconds = |n| Some(Duration::from_secs(n));
-        // 6 November 1994, 08:49:37 UTC.
-        let now = 784_111_777_000;
-        for (value, expected) in [
-            ("2", seconds(2)),
-            (" 2 ", seconds(2)),
-            ("0", seconds(0)),
-            ("99999", seconds(120)),
-            ("99999999999999999999999999", seconds(120)),
-            ("Sun, 06 Nov 1994 08:49:47 GMT", seconds(10)),
-            ("Sun, 06 Nov 1994 08:49:00 GMT", seconds(0)),
-            ("Fri, 31 Dec 9999 23:59:59 GMT", seconds(120)),
-            ("-1", None),
-            ("1.5", None),
-            ("soon", None),
-            ("", None),
-        ] {
-            assert_eq!(wait(value, now), expected, "{value:?}");
-        }
-        assert_eq!(wait("Sun, 06 Nov 1994 08:49:47 GMT", i64::MIN), seconds(120));
-    }
+    use super::*;
 
     #[test]
     fn case_c53_each_status_has_its_meaning() {

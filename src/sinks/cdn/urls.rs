@@ -7,6 +7,35 @@ use crate::article::tag_key;
 use crate::sinks::change::Change;
 use crate::sinks::html::encode_segment;
 
+/// Paths of this program's own site that show articles at every change, besides those that an event names.
+pub const SITE_PATHS: &[&str] = &["/feed.xml", "/sitemap.xml"];
+
+/// The path, as purges by address spell it, of what the decoded segments `path` name on this program's own site; `None` if no
+/// purge ever names it. A cache that is purged by address must keep nothing else, and nothing with a query.
+///
+/// ```
+/// use vayu_articles::sinks::cdn::named_path;
+///
+/// assert_eq!(named_path(&["tags", "c++"]).as_deref(), Some("/tags/c%2B%2B"));
+/// assert_eq!(named_path(&["search"]), None);
+/// ```
+pub fn named_path(path: &[&str]) -> Option<String> {
+    let (folder, segment) = match *path {
+        [""] => ("/", ""),
+        ["articles", slug] => ("/articles/", slug),
+        ["tags", tag] if tag_key(tag) == tag => ("/tags/", tag),
+        ["api", "v1", "articles"] => ("/api/v1/articles", ""),
+        ["api", "v1", "articles", slug] => ("/api/v1/articles/", slug),
+        ["api", "v1", "tags"] => ("/api/v1/tags", ""),
+        [name] => {
+            let path = SITE_PATHS.iter().find(|path| path.strip_prefix('/') == Some(name))?;
+            (*path, "")
+        }
+        _ => return None,
+    };
+    Some(format!("{folder}{}", encode_segment(segment)))
+}
+
 /// The addresses to purge after `changes`, each once: articles under their new and old names, the home page, lists, tags.
 pub(super) fn stale(options: &CdnOptions, changes: &[Change]) -> Vec<String> {
     let mut urls = Urls { base: options.base_url.trim_end_matches('/'), seen: HashSet::new(), list: Vec::new() };
@@ -114,6 +143,35 @@ mod tests {
         let of_tags: Vec<&str> = urls.iter().filter_map(|url| url.strip_prefix("https://site.test/tags/")).collect();
         let expected = ["tom%20jones%2C%20jr.", "a%20b", "x%3By", "%E6%97%A5%E6%9C%AC", "a%2F..%2Fb%3Fc%23d%25"];
         assert_eq!(of_tags, expected);
+    }
+
+    #[test]
+    fn every_purged_address_is_a_named_path_and_its_spelling_is_the_same() {
+        let mut options = CdnOptions::new("http://cdn.test/purge", "https://site.test");
+        options.further_paths = SITE_PATHS.iter().map(|path| (*path).to_owned()).collect();
+        let tags = ["A b", "x;y", "日本", "a/../b?c#d%", "c++"];
+        let urls = stale(&options, &[change(false, "a-b_c", Status::Published, &tags, None)]);
+        assert_eq!(urls.len(), 7 + tags.len());
+        for url in urls {
+            let path = url.strip_prefix("https://site.test/").unwrap();
+            let decoded: Vec<String> = path.split('/').map(decoded).collect();
+            let segments: Vec<&str> = decoded.iter().map(String::as_str).collect();
+            assert_eq!(named_path(&segments), Some(format!("/{path}")));
+        }
+        for other in [&["search"][..], &["tags", "Rust"], &["sitemap-1.xml"], &["admin"], &["articles", "a", ""]] {
+            assert_eq!(named_path(other), None, "{other:?}");
+        }
+    }
+
+    fn decoded(segment: &str) -> String {
+        let mut bytes = segment.bytes();
+        let mut out = Vec::new();
+        while let Some(byte) = bytes.next() {
+            let hex: String =
+                if byte == b'%' { bytes.by_ref().take(2).map(char::from).collect() } else { String::new() };
+            out.push(u8::from_str_radix(&hex, 16).unwrap_or(byte));
+        }
+        String::from_utf8(out).unwrap()
     }
 
     #[test]

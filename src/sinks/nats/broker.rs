@@ -48,8 +48,8 @@ pub(crate) enum Refusal {
 }
 
 impl Broker {
-    /// Connects once. `lasting` connections are mended by themselves later; another one is given up with its first
-    /// failure, so that what is sent never continues on a second connection.
+    /// Connects once. `lasting` connections are mended by themselves later, for ever; another one tries each address once
+    /// and is given up by its owner with the first failure.
     pub(crate) async fn connect(options: &NatsOptions, name: &str, lasting: bool) -> Result<Self, Refusal> {
         let addresses = options.addresses().map_err(|error| Refusal::Down(error.to_string()))?;
         let complaint = Arc::new(Mutex::new(None));
@@ -198,9 +198,9 @@ impl Refusal {
         }
     }
 
-    /// Whether another connection may help.
+    /// Whether another connection may help, or another look after the stream.
     pub(super) fn ends_the_connection(&self) -> bool {
-        matches!(self, Self::Down(_))
+        matches!(self, Self::Down(_) | Self::Nobody(_))
     }
 
     pub(crate) fn is(&self, wanted: u64) -> bool {

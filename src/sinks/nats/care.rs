@@ -43,7 +43,7 @@ pub(crate) async fn stream(broker: &Broker, options: &NatsOptions) -> Result<(),
     let window = Need {
         field: "duplicate_window",
         value: nanos(options.duplicate_window),
-        option: format!("--dupe-window={}s", options.duplicate_window.as_secs()),
+        option: format!("--dupe-window={}", written(options.duplicate_window)),
     };
     let by_hand = format!("nats stream edit {name}");
     mend(broker, config, &[window], &format!("STREAM.UPDATE.{name}"), &by_hand, |config| config).await
@@ -79,26 +79,37 @@ pub(crate) async fn consumer(broker: &Broker, stream: &str, wish: &ConsumerWish)
     warn_of_other_order(&config, stream, wish);
     let needs = [
         Need { field: "max_deliver", value: json!(-1), option: "--max-deliver=-1".to_owned() },
-        Need { field: "ack_wait", value: nanos(wish.ack_wait), option: format!("--wait={}s", wish.ack_wait.as_secs()) },
+        Need { field: "ack_wait", value: nanos(wish.ack_wait), option: format!("--wait={}", written(wish.ack_wait)) },
     ];
     let by_hand = format!("nats consumer edit {stream} {name}");
     mend(broker, config, &needs, &call, &by_hand, |config| json!({ "stream_name": stream, "config": config })).await
 }
 
-/// Warns of messages that no consumer of this number of partitions is sent: the sink has, or had, another number.
+/// Warns of what a worker cannot do anything about: messages that no consumer of this number of partitions is sent, since
+/// the sink has, or had, another number; and a stream that may bring a message again after the ledger has forgotten it.
 ///
 /// # Errors
 /// The broker does not answer.
-pub(crate) async fn partitions(broker: &Broker, options: &NatsOptions) -> Result<(), Refusal> {
+pub(crate) async fn compare(broker: &Broker, options: &NatsOptions, remembered: Duration) -> Result<(), Refusal> {
     let ask = json!({ "subjects_filter": filter(&options.prefix, None) });
     let info = broker.api(&format!("STREAM.INFO.{}", options.stream), &ask).await?;
     let subjects = info.pointer("/state/subjects").and_then(Value::as_object);
     let strays = subjects.into_iter().flatten().filter(|(subject, _)| !is_consumed(subject, options)).count();
+    let (stream, partitions) = (&options.stream, options.partitions);
     if strays > 0 {
         log::warn!(
-            "nats stream={} subjects_of_other_partitions={strays} partitions={}: `serve` and its workers need the same number",
-            options.stream,
-            options.partitions
+            "nats stream={stream} subjects_of_other_partitions={strays} partitions={partitions}: `serve` and its workers \
+             need the same number"
+        );
+    }
+    let max_age = info.pointer("/config/max_age").and_then(Value::as_u64).unwrap_or(0);
+    let for_ever = max_age == 0 && !options.max_age.is_zero();
+    if for_ever || Duration::from_nanos(max_age) > remembered {
+        log::warn!(
+            "nats stream={stream} max_age_s={} remembered_s={}: its messages outlive the ledger, so give the worker the \
+             stream's --nats-max-age",
+            max_age / 1_000_000_000,
+            remembered.as_secs()
         );
     }
     Ok(())
@@ -171,13 +182,25 @@ fn is(config: &Value, need: &Need) -> bool {
 fn warn_of_other_subjects(config: &Value, options: &NatsOptions) {
     let wanted = filter(&options.prefix, None);
     let subjects = config.get("subjects").and_then(Value::as_array);
-    let covers = |subject: &Value| {
-        let subject = subject.as_str().unwrap_or_default();
-        subject == ">" || subject == wanted || subject.strip_suffix('>').is_some_and(|start| wanted.starts_with(start))
-    };
+    let covers = |subject: &Value| subject.as_str().is_some_and(|subject| covers(subject, &wanted));
     if !subjects.is_some_and(|subjects| subjects.iter().any(covers)) {
         log::warn!("nats stream={} does not take {wanted}: add that subject, or publishing will wait", options.stream);
     }
+}
+
+/// Whether everything of `wanted`, which ends in `>`, is of `subject`, too.
+fn covers(subject: &str, wanted: &str) -> bool {
+    let mut wanted = wanted.split('.');
+    for token in subject.split('.') {
+        match (token, wanted.next()) {
+            (">", Some(_)) => return true,
+            (_, None | Some(">")) => return false,
+            ("*", _) => {}
+            (token, Some(want)) if token == want => {}
+            _ => return false,
+        }
+    }
+    wanted.next().is_none()
 }
 
 fn warn_of_other_order(config: &Value, stream: &str, wish: &ConsumerWish) {
@@ -198,6 +221,14 @@ fn warn_of_other_order(config: &Value, stream: &str, wish: &ConsumerWish) {
     }
 }
 
+/// As the `nats` command reads it.
+fn written(duration: Duration) -> String {
+    match duration.subsec_millis() {
+        0 => format!("{}s", duration.as_secs()),
+        _ => format!("{}ms", duration.as_millis()),
+    }
+}
+
 fn nanos(duration: Duration) -> Value {
     json!(u64::try_from(duration.as_nanos()).unwrap_or(i64::MAX as u64))
 }
@@ -205,6 +236,21 @@ fn nanos(duration: Duration) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pattern_of_the_stream_covers_ours_or_does_not() {
+        for subject in [">", "vayu.>", "vayu.events.>", "*.>", "vayu.*.>", "*.*.>"] {
+            assert!(covers(subject, "vayu.events.>"), "{subject}");
+        }
+        for subject in ["", "vayu", "vayu.events", "vayu.events.*", "vayu.events.a.>", "vayu.*.*", "other.>", "*.a.>"] {
+            assert!(!covers(subject, "vayu.events.>"), "{subject}");
+        }
+    }
+
+    #[test]
+    fn a_duration_is_written_whole() {
+        assert_eq!([30_000, 1_500].map(|ms| written(Duration::from_millis(ms))), ["30s", "1500ms"]);
+    }
 
     #[test]
     fn a_message_of_another_number_of_partitions_is_seen_to_reach_nobody() {

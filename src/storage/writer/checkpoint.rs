@@ -59,15 +59,17 @@ impl Checkpoints {
         Self { pages_at_last: 0, wal_limit: options.wal_limit, page_size: None, pauses }
     }
 
-    /// `pages`: in the log after the last commit. `stopping` ends a pause.
-    pub(super) fn after_commit(&mut self, connection: &Connection, pages: usize, stopping: impl Fn() -> bool) {
+    /// `pages`: in the log after the last commit.
+    pub(super) fn is_due(&mut self, pages: usize) -> bool {
         if pages < self.pages_at_last {
             // The log was started afresh.
             self.pages_at_last = 0;
         }
-        if pages - self.pages_at_last < PAGES_BETWEEN {
-            return;
-        }
+        pages - self.pages_at_last >= PAGES_BETWEEN
+    }
+
+    /// `stopping` ends a pause.
+    pub(super) fn run(&mut self, connection: &Connection, pages: usize, stopping: impl Fn() -> bool) {
         self.pages_at_last = pages;
         let size = pages as u64 * self.page_size(connection);
         let ended = if size > self.wal_limit { self.restart(connection, size, stopping) } else { passive(connection) };

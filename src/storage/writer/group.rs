@@ -7,13 +7,16 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, DropBehavior, ErrorCode, Transaction, TransactionBehavior};
 
 use super::connection::Writable;
-use super::task::{Ran, Verdict};
-use super::thread::{Member, Writer};
+use super::task::{Ran, Ticket, Verdict};
+use super::thread::{Caps, Member, Writer};
 use crate::storage::Fault;
 use crate::storage::guard::Guard;
 
 /// Longest pause between two tries to get the write lock; each is a random part of it, at least a tenth.
 const LOCK_PAUSE_US_MAX: u64 = 8_000;
+/// The part of a COMMIT's time, and the longest time, that a group waits for one more caller.
+const PATIENCE_PART: u32 = 8;
+const PATIENCE_MAX: Duration = Duration::from_micros(200);
 const SAVEPOINT: &str = "SAVEPOINT task";
 const KEEP: &str = "RELEASE task";
 const UNDO: &str = "ROLLBACK TO task; RELEASE task";
@@ -138,12 +141,35 @@ impl Writer {
                 next += 1;
             }
             // What came while the tasks ran joins them, so that it need not wait for two commits.
-            let more = if may_grow { self.next_fitting(&mut room) } else { None };
+            let more = if may_grow { self.next_fitting(&mut room).or_else(|| self.straggler(&mut room)) } else { None };
             match more {
                 Some(ticket) => self.group.push(Member::new(ticket)),
-                None => return self.commit(connection, guard),
+                None => {
+                    self.inbox.sleepers().wake_all();
+                    return self.commit(connection, guard);
+                }
             }
         }
+    }
+
+    /// Callers of the last group are awake or about to be, and many of them come again at once. A COMMIT costs so much that it
+    /// is worth a small part of its time to have them in this group and not in one of their own.
+    fn straggler(&mut self, room: &mut Caps) -> Option<Ticket> {
+        let mut until = None;
+        while self.group.len() < self.answered && self.has_room(room) && self.inbox.is_running() {
+            if let Some(ticket) = self.next_fitting(room) {
+                return Some(ticket);
+            }
+            if self.inbox.sleepers().wake_one() {
+                continue;
+            }
+            let now = Instant::now();
+            if now >= *until.get_or_insert(now + self.patience) {
+                break;
+            }
+            thread::yield_now();
+        }
+        None
     }
 
     /// Gets the write lock. Short tries, so that callers who give up and a stop are seen in between.
@@ -224,6 +250,7 @@ impl Writer {
         let Err(error) = self.commit_now(connection, guard) else {
             let took = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
             self.inbox.shared.counters.committed(self.group.len(), took);
+            self.patience = (began.elapsed() / PATIENCE_PART).min(PATIENCE_MAX);
             return Attempt::Committed;
         };
         let fault = Fault::from(error);
@@ -275,10 +302,13 @@ impl Writer {
     fn settle(&mut self, common: &Verdict) -> bool {
         let committed = matches!(common, Verdict::Own);
         let mut wake = false;
+        let mut callers = Vec::with_capacity(self.group.len());
         for Member { ticket, verdict, erred, .. } in self.group.drain(..) {
             wake |= committed && ticket.wake && verdict.is_none() && !erred;
-            ticket.answer(verdict.unwrap_or_else(|| common.clone()));
+            callers.extend(ticket.answer(verdict.unwrap_or_else(|| common.clone())));
         }
+        self.answered = callers.len();
+        self.inbox.sleepers().add(&mut callers);
         wake
     }
 }

@@ -6,6 +6,7 @@ mod connection;
 mod group;
 mod health;
 mod recovery;
+mod sleepers;
 mod stats;
 mod task;
 #[cfg(test)]
@@ -24,6 +25,7 @@ use rusqlite::Transaction;
 
 use self::admission::{Admission, Waiting};
 use self::connection::Settings;
+use self::sleepers::Sleepers;
 use self::stats::Counters;
 pub use self::stats::{WriterDistributions, WriterStats};
 pub use self::task::{Pending, Probe, TaskOptions};
@@ -96,22 +98,22 @@ impl QueueWriter {
     {
         let shared = &self.shared;
         shared.check_running()?;
-        let (bytes, limit) = (options.bytes, shared.admission.bytes_max);
+        let (bytes, limit) = (options.bytes, shared.callers.admission.bytes_max);
         if bytes > limit {
             return Err(TransactError::TooLarge { bytes, limit });
         }
-        shared.admission.admit(bytes).map_err(saturated)?;
-        let (ticket, pending) = new_task(options, true, Some(Arc::clone(&shared.admission)), shared.id, f);
+        shared.callers.admission.admit(bytes).map_err(saturated)?;
+        let (ticket, pending) = new_task(options, true, Some(Arc::clone(&shared.callers)), shared.id, f);
         // What callers gave up still lies in the inbox until the writer comes by; the reserve is not theirs to fill.
-        if shared.sender.len() >= shared.admission.jobs_max + INBOX_RESERVE / 2 {
+        if shared.sender.len() >= shared.callers.admission.jobs_max + INBOX_RESERVE / 2 {
             ticket.withdraw();
-            return Err(saturated(shared.admission.waiting()));
+            return Err(saturated(shared.callers.admission.waiting()));
         }
         match shared.sender.try_send(Message::Task(ticket)) {
             Ok(()) => shared.accepted(pending),
             Err(TrySendError::Full(message)) => {
                 message.withdraw();
-                Err(saturated(shared.admission.waiting()))
+                Err(saturated(shared.callers.admission.waiting()))
             }
             Err(TrySendError::Disconnected(message)) => {
                 message.withdraw();
@@ -152,7 +154,7 @@ impl QueueWriter {
             Ok(()) => shared.accepted(pending),
             Err(SendTimeoutError::Timeout(message)) => {
                 message.withdraw();
-                Err(saturated(shared.admission.waiting()))
+                Err(saturated(shared.callers.admission.waiting()))
             }
             Err(SendTimeoutError::Disconnected(message)) => {
                 message.withdraw();
@@ -171,7 +173,7 @@ impl QueueWriter {
 
     /// The counters, read without stopping the writer.
     pub fn stats(&self) -> WriterStats {
-        let Waiting { jobs, bytes } = self.shared.admission.waiting();
+        let Waiting { jobs, bytes } = self.shared.callers.admission.waiting();
         WriterStats { waiting_jobs: jobs, waiting_bytes: bytes, ..self.shared.counters.read() }
     }
 
@@ -197,7 +199,10 @@ impl QueueWriter {
             id: WriterId::next(),
             sender,
             phase: AtomicU8::new(NEW),
-            admission: Arc::new(Admission::new(jobs_max, options.max_bytes)),
+            callers: Arc::new(Callers {
+                admission: Admission::new(jobs_max, options.max_bytes),
+                sleepers: Sleepers::default(),
+            }),
             counters: Arc::new(Counters::default()),
             subscribers: Mutex::new(Vec::new()),
             fault: Mutex::new(None),
@@ -277,7 +282,7 @@ struct Shared {
     id: WriterId,
     sender: Sender<Message>,
     phase: AtomicU8,
-    admission: Arc<Admission>,
+    callers: Arc<Callers>,
     counters: Arc<Counters>,
     subscribers: Mutex<Vec<Sender<()>>>,
     fault: Mutex<Option<Fault>>,
@@ -286,6 +291,13 @@ struct Shared {
     control: Mutex<Control>,
     #[cfg(test)]
     injected: tests::Injected,
+}
+
+/// What the tasks of callers share.
+#[derive(Debug)]
+struct Callers {
+    admission: Admission,
+    sleepers: Sleepers,
 }
 
 /// What start and stop hand each other.

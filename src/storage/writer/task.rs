@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use rusqlite::{Connection, Transaction};
 
-use super::admission::Admission;
+use super::Callers;
 use crate::storage::{Fault, TransactError};
 
 /// Looks, on a fresh connection, whether the task's effect is in the database (only after a COMMIT of unknown outcome).
@@ -57,6 +57,7 @@ pub(super) struct Ticket {
     pub(super) wake: bool,
     pub(super) probe: Option<Probe>,
     pub(super) queued_at: Instant,
+    is_callers: bool,
     answered: bool,
 }
 
@@ -76,9 +77,15 @@ impl Ticket {
         self.task.run(tx)
     }
 
-    /// Answers the caller and frees what the task held.
-    pub(super) fn answer(mut self, verdict: Verdict) {
-        self.close(verdict);
+    /// Answers the caller and frees what the task held. Who waits for the answer is to be woken: one of the crate's own tasks
+    /// is at once, a caller is given back.
+    pub(super) fn answer(mut self, verdict: Verdict) -> Option<Thread> {
+        let waiter = self.close(verdict)?;
+        if self.is_callers {
+            return Some(waiter);
+        }
+        waiter.unpark();
+        None
     }
 
     /// Ends the wait of a task that was never handed over.
@@ -87,13 +94,16 @@ impl Ticket {
         self.task.leave_queue(CANCELLED);
     }
 
-    fn close(&mut self, verdict: Verdict) {
+    /// Gives back who waits for the answer.
+    fn close(&mut self, verdict: Verdict) -> Option<Thread> {
         self.answered = true;
         self.task.leave_queue(CANCELLED);
+        let waiter = self.task.answer(verdict);
         // Dropping a caller's closure or value may run foreign code, which must not take the queue-writer down.
-        if catch_unwind(AssertUnwindSafe(|| self.task.answer(verdict))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| self.task.empty())).is_err() {
             log::error!("event=panic_in_drop note=\"a task's closure or result panicked while it was dropped\"");
         }
+        waiter
     }
 }
 
@@ -107,7 +117,9 @@ impl Drop for Ticket {
         } else {
             Verdict::Stopped
         };
-        self.close(verdict);
+        if let Some(waiter) = self.close(verdict) {
+            waiter.unpark();
+        }
     }
 }
 
@@ -131,6 +143,7 @@ impl<T, E> Pending<T, E> {
         let me = thread::current();
         loop {
             if let Some(answer) = self.task.take_answer(Some(&me)) {
+                self.task.wake_others();
                 return answer;
             }
             if !may_wait {
@@ -196,11 +209,11 @@ impl fmt::Debug for TaskOptions {
     }
 }
 
-/// Both sides of a new task. `admission` is where it was counted in, if it was.
+/// Both sides of a new task. `callers`: of a caller's task, where it was counted in.
 pub(super) fn new_task<T, E, F>(
     options: TaskOptions,
     wake: bool,
-    admission: Option<Arc<Admission>>,
+    callers: Option<Arc<Callers>>,
     writer: super::WriterId,
     f: F,
 ) -> (Ticket, Pending<T, E>)
@@ -211,10 +224,11 @@ where
 {
     let TaskOptions { bytes, rows, deadline, probe } = options;
     let parts = Parts { work: Some(f), result: None, answer: None, answered: false, waiter: None };
-    let task = Arc::new(Cell { state: AtomicU8::new(QUEUED), admission, bytes, parts: Mutex::new(parts) });
+    let is_callers = callers.is_some();
+    let task = Arc::new(Cell { state: AtomicU8::new(QUEUED), callers, bytes, parts: Mutex::new(parts) });
     let pending = Pending { task: Arc::clone(&task) as Arc<dyn Awaited<T, E>>, deadline, writer };
     let queued_at = Instant::now();
-    (Ticket { task, bytes, rows: rows.max(1), deadline, wake, probe, queued_at, answered: false }, pending)
+    (Ticket { task, bytes, rows: rows.max(1), deadline, wake, probe, queued_at, is_callers, answered: false }, pending)
 }
 
 trait Task: Send + Sync {
@@ -222,19 +236,24 @@ trait Task: Send + Sync {
     /// Moves a queued task to `state` and counts it out; says whether it was queued.
     fn leave_queue(&self, state: u8) -> bool;
     fn run(&self, tx: &Transaction<'_>) -> Ran;
-    fn answer(&self, verdict: Verdict);
+    /// Gives the one answer, and back who waits for it.
+    fn answer(&self, verdict: Verdict) -> Option<Thread>;
+    /// Frees what an answered task held.
+    fn empty(&self);
 }
 
 trait Awaited<T, E>: Send + Sync {
     /// Takes the answer, or leaves word whom to wake when it comes.
     fn take_answer(&self, waiter: Option<&Thread>) -> Option<Answer<T, E>>;
+    /// Wakes others whose answer is there.
+    fn wake_others(&self);
     fn cancel(&self) -> bool;
 }
 
 /// One allocation holds all of a task.
 struct Cell<T, E, F> {
     state: AtomicU8,
-    admission: Option<Arc<Admission>>,
+    callers: Option<Arc<Callers>>,
     bytes: usize,
     parts: Mutex<Parts<T, E, F>>,
 }
@@ -256,8 +275,8 @@ impl<T, E, F> Cell<T, E, F> {
 
     fn leave_queue_to(&self, state: u8) -> bool {
         let left = self.state.compare_exchange(QUEUED, state, SeqCst, SeqCst).is_ok();
-        if left && let Some(admission) = &self.admission {
-            admission.release(self.bytes);
+        if left && let Some(callers) = &self.callers {
+            callers.admission.release(self.bytes);
         }
         left
     }
@@ -303,24 +322,24 @@ where
         }
     }
 
-    fn answer(&self, verdict: Verdict) {
+    fn answer(&self, verdict: Verdict) -> Option<Thread> {
         let mut parts = self.parts();
         if parts.answered {
-            return;
+            return None;
         }
         parts.answered = true;
-        let result = parts.result.take();
-        let (answer, unused) = match verdict {
-            Verdict::Own => (own_answer(result), None),
-            other => (Err(other.into_error()), result),
+        parts.answer = Some(match verdict {
+            Verdict::Own => own_answer(parts.result.take()),
+            other => Err(other.into_error()),
+        });
+        parts.waiter.take()
+    }
+
+    fn empty(&self) {
+        let (work, unused) = {
+            let mut parts = self.parts();
+            (parts.work.take(), parts.result.take())
         };
-        parts.answer = Some(answer);
-        let waiter = parts.waiter.take();
-        let work = parts.work.take();
-        drop(parts);
-        if let Some(waiter) = waiter {
-            waiter.unpark();
-        }
         drop((work, unused));
     }
 }
@@ -345,6 +364,12 @@ where
             parts.waiter = waiter.cloned();
         }
         answer
+    }
+
+    fn wake_others(&self) {
+        if let Some(callers) = &self.callers {
+            callers.sleepers.wake_next();
+        }
     }
 
     fn cancel(&self) -> bool {

@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use super::checkpoint::Checkpoints;
 use super::connection::{Settings, Writable};
 use super::health::Health;
+use super::sleepers::Sleepers;
 use super::task::{Ticket, Verdict};
 use super::{GONE, Message, RUNNING, Shared, lock};
 use crate::storage::Options;
@@ -23,6 +24,10 @@ pub(super) struct Writer {
     pub(super) settings: Settings,
     pub(super) caps: Caps,
     pub(super) busy_deadline: Duration,
+    /// Callers that the last group answered.
+    pub(super) answered: usize,
+    /// How long a group waits for one of them that is not there yet.
+    pub(super) patience: Duration,
     checkpoints: Checkpoints,
     pub(super) health: Health,
     pub(super) inbox: Inbox,
@@ -70,6 +75,8 @@ impl Writer {
             settings,
             caps: Caps { rows: options.group_rows, bytes: options.group_bytes },
             busy_deadline: options.busy_deadline,
+            answered: 0,
+            patience: Duration::ZERO,
             checkpoints: Checkpoints::new(options),
             health: Health::default(),
             inbox: Inbox { shared, messages },
@@ -88,10 +95,14 @@ impl Writer {
             }
             if let Some(writable) = &self.connection {
                 let pages = self.inbox.shared.counters.wal_pages.load(Relaxed);
-                let shared = &self.inbox.shared;
-                self.checkpoints.after_commit(&writable.connection, pages, || shared.phase() != RUNNING);
+                if self.checkpoints.is_due(pages) {
+                    self.inbox.sleepers().wake_all();
+                    let shared = &self.inbox.shared;
+                    self.checkpoints.run(&writable.connection, pages, || shared.phase() != RUNNING);
+                }
             }
         }
+        self.inbox.sleepers().wake_all();
     }
 
     /// The next task to write; `None` when the writer is to end.
@@ -118,7 +129,7 @@ impl Writer {
 
     /// The next waiting task, if it still fits into the group; one that does not begins the next group.
     pub(super) fn next_fitting(&mut self, room: &mut Caps) -> Option<Ticket> {
-        if self.carried.is_some() || room.rows == 0 || room.bytes == 0 {
+        if !self.has_room(room) {
             return None;
         }
         let ticket = self.inbox.try_next()?;
@@ -128,6 +139,10 @@ impl Writer {
         }
         room.charge(&ticket);
         Some(ticket)
+    }
+
+    pub(super) fn has_room(&self, room: &Caps) -> bool {
+        self.carried.is_none() && room.rows > 0 && room.bytes > 0
     }
 
     /// What is left of the caps once the group is counted.
@@ -155,15 +170,28 @@ impl Inbox {
     /// Waits for a task; `None` when a stop was asked for and nothing is left.
     fn next(&self) -> Option<Ticket> {
         loop {
-            if self.shared.phase() != RUNNING {
+            if !self.is_running() {
                 return self.try_next();
             }
-            match self.messages.recv() {
-                Ok(Message::Task(ticket)) => return Some(ticket),
-                Ok(Message::Stop) => {}
-                Err(_) => return None,
+            let message = match self.messages.try_recv() {
+                Err(TryRecvError::Empty) if self.sleepers().wake_one() => continue,
+                Err(TryRecvError::Empty) => self.messages.recv().ok(),
+                other => other.ok(),
+            };
+            match message {
+                Some(Message::Task(ticket)) => return Some(ticket),
+                Some(Message::Stop) => {}
+                None => return None,
             }
         }
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.shared.phase() == RUNNING
+    }
+
+    pub(super) fn sleepers(&self) -> &Sleepers {
+        &self.shared.callers.sleepers
     }
 
     fn try_next(&self) -> Option<Ticket> {
@@ -178,7 +206,7 @@ impl Inbox {
 
     /// A stop was asked for and its time is over: what is left is answered `Stopped`.
     pub(super) fn stop_is_overdue(&self) -> bool {
-        self.shared.phase() != RUNNING && lock(&self.shared.stop_by).is_some_and(|by| Instant::now() >= by)
+        !self.is_running() && lock(&self.shared.stop_by).is_some_and(|by| Instant::now() >= by)
     }
 }
 
@@ -186,6 +214,7 @@ impl Drop for Inbox {
     fn drop(&mut self) {
         self.shared.phase.store(GONE, SeqCst);
         fence(SeqCst);
+        self.sleepers().wake_all();
         // Nothing is accepted any more, so this ends; each ticket answers its caller when it is dropped.
         while let Ok(message) = self.messages.try_recv() {
             drop(message);

@@ -1,11 +1,16 @@
 //! `adopt`: the database of a VayuPress site, with every awkward row that its faults leave behind.
 #![cfg(all(feature = "server", feature = "cli"))]
 
+mod queues;
+#[path = "../waiting/mod.rs"]
+mod waiting;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use vayu_articles::jobs::{JobOptions, Jobs};
 use vayu_articles::rusqlite::{Connection, OpenFlags};
 
 /// The tables of the original as far as they matter here.
@@ -86,10 +91,14 @@ impl Ran {
 
 impl Old {
     fn new() -> Self {
+        Self::with(ROWS)
+    }
+
+    fn with(rows: &str) -> Self {
         let old = Self { folder: tempfile::tempdir().unwrap() };
         let conn = Connection::open(old.path()).unwrap();
         conn.execute_batch(SCHEMA).unwrap();
-        conn.execute_batch(ROWS).unwrap();
+        conn.execute_batch(rows).unwrap();
         old
     }
 
@@ -111,6 +120,38 @@ impl Old {
             code: output.status.code().unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&output.stderr))),
             lines,
         }
+    }
+
+    /// An article that the site here has of its own.
+    fn own(&self, slug: &str, content: &str) {
+        let post = self.folder.path().join(format!("{slug}.md"));
+        std::fs::create_dir_all(self.data()).unwrap();
+        std::fs::write(&post, content).unwrap();
+        let mut import = Command::new(assert_cmd::cargo::cargo_bin!("vayu-articles"));
+        assert!(import.arg("import").arg(&post).arg("--data").arg(self.data()).status().unwrap().success());
+    }
+
+    /// A run that is killed as soon as `so_far` holds.
+    fn killed_once(&self, so_far: &dyn Fn() -> bool) {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("vayu-articles"));
+        let mut run = command.arg("adopt").arg(self.path()).arg("--data").arg(self.data()).spawn().unwrap();
+        waiting::wait_until("something is stored, or it has ended", || so_far() || run.try_wait().unwrap().is_some());
+        assert!(so_far(), "it has stored nothing");
+        run.kill().unwrap();
+        run.wait().unwrap();
+    }
+
+    /// Applies what waits, as `serve` does when it starts.
+    fn apply(&self) {
+        let database = vayu_articles::storage::Database::open(
+            self.data().join("articles.db"),
+            &[vayu_articles::outbox::COMPONENT, vayu_articles::article::COMPONENT, vayu_articles::jobs::COMPONENT],
+            vayu_articles::storage::Options::default(),
+        )
+        .unwrap();
+        let soon = Instant::now() + Duration::from_secs(30);
+        Jobs::new(&database, JobOptions::default()).run_due(soon).unwrap();
+        database.close(soon).unwrap();
     }
 
     fn new_db(&self) -> Connection {
@@ -287,11 +328,7 @@ fn a_frozen_site_takes_nothing_over() {
         assert!(run.arg(command).arg("--data").arg(old.data()).status().unwrap().success(), "{command}");
     };
     old.adopt(&["--dry-run"]);
-    std::fs::create_dir_all(old.data()).unwrap();
-    let mut import = Command::new(assert_cmd::cargo::cargo_bin!("vayu-articles"));
-    let post = old.folder.path().join("post.md");
-    std::fs::write(&post, "Text.").unwrap();
-    assert!(import.arg("import").arg(&post).arg("--data").arg(old.data()).status().unwrap().success());
+    old.own("post", "Text.");
     freeze("freeze");
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("vayu-articles"));
     let output = command.arg("adopt").arg(old.path()).arg("--data").arg(old.data()).output().unwrap();
@@ -320,15 +357,7 @@ fn case_c60_a_run_that_was_killed_is_completed_by_the_next() {
         conn.query_row(sql, [], |row| row.get::<_, i64>(0)).map_or(0, |count| count as usize)
     };
     let articles = || count("SELECT count(*) FROM articles WHERE id LIKE 'm%'");
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("vayu-articles"));
-    let mut run = command.arg("adopt").arg(old.path()).arg("--data").arg(old.data()).spawn().unwrap();
-    let until = Instant::now() + Duration::from_secs(60);
-    while articles() == 0 {
-        assert!(Instant::now() < until && run.try_wait().unwrap().is_none(), "it has stored nothing");
-        std::thread::park_timeout(Duration::from_millis(1));
-    }
-    run.kill().unwrap();
-    run.wait().unwrap();
+    old.killed_once(&|| articles() > 0);
     let before = articles();
     let ran = old.adopt(&[]);
     assert_eq!((articles(), ran.sum("articles", "known")), (ARTICLES, before as u64));

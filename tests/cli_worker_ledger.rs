@@ -1,0 +1,63 @@
+//! `outbox …` on a worker's database: the operator's commands over its ledger.
+#![cfg(feature = "cli")]
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use vayu_articles::outbox::{DispatchError, LEDGER_COMPONENT, Ledger, LedgerOptions, NewEvent};
+use vayu_articles::storage::{Database, Options};
+
+/// A worker's database with dead letters of the handler `search`.
+fn worker(dir: &Path) {
+    let database = Database::open(dir.join("worker.db"), &[LEDGER_COMPONENT], Options::default()).unwrap();
+    let ledger = Ledger::new(&database, LedgerOptions::default()).unwrap();
+    for (id, name) in [(1, "one"), (2, "two"), (3, "three")] {
+        let mut event = NewEvent::from_json("order.placed.v1", "{}").key(name).into_event(id);
+        event.event_id = name.to_owned();
+        ledger.run_event(&event, "search", |_| Err(DispatchError::poison("never"))).unwrap();
+    }
+    database.close(Instant::now() + Duration::from_secs(30)).unwrap();
+}
+
+fn run(dir: &Path, args: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vayu-articles"));
+    let output = command.current_dir(dir).args(args).args(["--database", "worker.db"]).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn every_command_prints_one_document_with_json() {
+    let dir = tempfile::tempdir().unwrap();
+    worker(dir.path());
+    let json = |args: &[&str]| -> Value {
+        let (code, out, err) = run(dir.path(), &[&["outbox"], args, &["--json"]].concat());
+        assert_eq!(code, 0, "{args:?}: {err}");
+        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{args:?}: {error}: {out}"))
+    };
+    assert_eq!(json(&["list"])["exceptions"].as_array().unwrap().len(), 3);
+    let stats = json(&["stats"]);
+    assert_eq!((&stats["handlers"][0]["dead_letter"], &stats["more"]), (&3.into(), &false.into()));
+    assert_eq!(json(&["show", "one"])[0]["state"], "dead_letter");
+    let discarded = json(&["discard", "search", "one", "--reason", "no use"]);
+    assert_eq!(
+        (&discarded["handler"], &discarded["id"], &discarded["discarded"]),
+        (&"search".into(), &"one".into(), &true.into())
+    );
+    let replayed = json(&["replay", "search", "two"]);
+    assert_eq!((&replayed["id"], &replayed["replayed"], &replayed["left"]), (&"two".into(), &1.into(), &0.into()));
+    let rest = json(&["replay", "search", "--all"]);
+    assert_eq!((&rest["id"], &rest["replayed"], &rest["left"]), (&Value::Null, &1.into(), &0.into()));
+    assert_eq!(rest["more"], false);
+}
+
+#[test]
+fn a_state_that_a_ledger_does_not_have_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    worker(dir.path());
+    let (code, out, err) = run(dir.path(), &["outbox", "list", "--state", "parked"]);
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert!(err.contains("dead_letter, retry or discarded"), "{err}");
+}
