@@ -124,6 +124,21 @@ fn collect_includes(folder: &Path, found: &mut Vec<String>) {
 }
 
 #[test]
+fn varnish_points_to_where_the_program_listens_and_waits_less_for_a_page_than_the_second_purge() {
+    let (vcl, example) = (read("deploy/varnish.vcl"), read(EXAMPLE));
+    let value = |name: &str| {
+        let line = example.lines().find_map(|line| line.strip_prefix(&format!("#{name} = \"")));
+        line.and_then(|rest| rest.strip_suffix('"')).expect(name)
+    };
+    let (host, port) = value("addr").rsplit_once(':').unwrap();
+    assert!(vcl.contains(&format!(".host = \"{host}\"")) && vcl.contains(&format!(".port = \"{port}\"")));
+    let patience = vcl.split("set bereq.first_byte_timeout = ").nth(1).and_then(|rest| rest.split('s').next()).unwrap();
+    let again = value("again").trim_end_matches('s');
+    assert!(patience.parse::<u32>().unwrap() < again.parse().unwrap(), "an old page could come after the second purge");
+    assert!(vcl.contains(&format!("beresp.http.{}", value("key_header"))));
+}
+
+#[test]
 #[cfg(feature = "nats")]
 fn the_compose_file_starts_what_there_is_with_variables_that_the_program_takes() {
     let text = read("deploy/compose.yaml");

@@ -35,7 +35,7 @@ The first SIGINT or SIGTERM stops in order and within bounds: no new \
 requests are taken, running ones end, the relay drains what is committed, accepted writes are written. A second signal ends the \
 process at once, which loses nothing that was answered; one within 100 ms of the first counts as the first.
 
---cdn needs --site: the URLs to purge are made from it. They go out as JSON in a POST. What the CDN answers means:
+--cdn needs --site: the URLs to purge are made from it. They go out as JSON in a POST, or as --cdn-shape says; with --cdn-ttl shared caches may keep what a purge would reach, with --cdn-again each purge is repeated for what was under way. docs/cdn.md has the recipes. What the CDN answers means:
   2xx, 404, 410                  done
   408, 429, 502, 503, 504        again, after Retry-After (at most 120 s) or with growing waits; it spends no attempts
   401, 403, 407                  the same, until the token is right: start again with a new one
@@ -59,7 +59,8 @@ Examples:
   vayu-articles serve --data /var/lib/vayu --log warn
   vayu-articles serve --config vayu-articles.toml --print-config
   vayu-articles serve --seed samples               (fills an empty database first)
-  vayu-articles serve --cdn http://127.0.0.1:6081/purge --site https://example.org
+  vayu-articles serve --cdn https://api.example/purge --site https://example.org
+  vayu-articles serve --cdn http://127.0.0.1:6081/ --cdn-shape keys --cdn-ttl 10m --site https://example.org    (Varnish)
   vayu-articles serve --webhooks webhooks.toml";
 
 #[cfg(feature = "server")]

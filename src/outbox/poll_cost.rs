@@ -3,8 +3,10 @@
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, StatementStatus};
 
+use super::log::{BatchLimits, Matcher, read_log};
 use super::operator::{Filter, dead_letter_page};
-use super::sql;
+use super::standing::Questions;
+use super::{EventFilter, sql};
 
 /// Live rows, alike in both databases: events ahead of the cursor, due exceptions, dead letters on the page.
 const LIVE: i64 = 100;
@@ -23,7 +25,9 @@ fn database(delivered: i64, dead: i64, waiting: i64) -> Connection {
         "DROP TRIGGER event_outbox_ids;
          WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {all})
          INSERT INTO event_outbox (id, event_id, event_type, event_key, payload, occurred_at)
-         SELECT i, i, 't', 'k' || i, '{{}}', i FROM n;
+         SELECT i, i, 't',
+             -- The live ones lie between the keys of the dead letters, where most has to be asked of them.
+             iif(i > {delivered}, 'dead' || ((i - {delivered}) * {dead} / {LIVE}) || '-live', 'k' || i), '{{}}', i FROM n;
          INSERT INTO lanes (handler, event_types, on_dead_letter, cursor) VALUES ('h', '[\"*\"]', 'continue', {delivered});
          WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {dead})
          INSERT INTO deliveries (outbox_id, handler, event_key, state, created_at, updated_at)
@@ -57,6 +61,19 @@ fn run(connection: &Connection, text: &str, parameters: impl rusqlite::Params) -
     steps(connection, text)
 }
 
+/// Steps of all statements that reading a batch takes, with what is asked of its rows.
+fn batch_with_answers(connection: &Connection, cursor: i64) -> i64 {
+    let mut matcher = Matcher::new(EventFilter::All);
+    let limits = BatchLimits { rows: LIVE as usize, bytes: 8 << 20 };
+    let of_all = || sql::ALL.iter().map(|(_, text)| steps(connection, text)).sum::<i64>();
+    of_all();
+    let ask = Questions::worth_asking(connection, "h", cursor).unwrap();
+    let rows = read_log(connection, &mut matcher, cursor, limits, ("h", ask)).unwrap();
+    assert_eq!(rows.len(), LIVE as usize);
+    assert!(rows.iter().all(|row| !row.blocked && !row.dead_below), "they are live");
+    of_all()
+}
+
 /// A poll, a batch, a claim of what is due, a page of dead letters, and what an operator asks of one key.
 fn costs(connection: &Connection, cursor: i64) -> Vec<(&'static str, i64)> {
     let far = 1_000_000;
@@ -68,6 +85,7 @@ fn costs(connection: &Connection, cursor: i64) -> Vec<(&'static str, i64)> {
         ("poll: next", run(connection, sql::NEXT_ID, [cursor])),
         ("poll: questions", run(connection, sql::HAS_EXCEPTIONS, ("h", cursor))),
         ("batch", run(connection, sql::READ_LOG, (cursor, LIVE, 1_000))),
+        ("batch with what is asked of it", batch_with_answers(connection, cursor)),
         ("due", run(connection, sql::READ_DUE, ("h", 1_000, LIVE, cursor))),
         ("stranded", run(connection, sql::READ_STRANDED, ("h", far, LIVE, cursor))),
         ("suspects", run(connection, sql::READ_CRASHED, ("h", LIVE, cursor))),

@@ -16,7 +16,7 @@ use vayu_articles::queue::{SqliteWriter, WriteError};
 use vayu_articles::service::{ArticleService, WriteContext};
 use vayu_articles::storage::{Database, Options};
 
-use crate::record::{Book, Point, Record};
+use crate::record::{Book, Point, Record, monotonic_ns};
 
 /// Set in a child: the folder it works in.
 pub const FOLDER: &str = "VAYU_CRASH_FOLDER";
@@ -27,7 +27,7 @@ pub const DATABASE: &str = "VAYU_CRASH_DATABASE";
 pub const HANDLERS: [&str; 3] = ["one", "two", "three"];
 /// The title of an article that kills the process which delivers it to [`HANDLERS`]`[0]`.
 pub const KILLER: &str = "Killer";
-/// Writes of one thread at full speed; beyond them it goes on slowly, or the handlers would never catch up.
+/// Writes of one thread at full speed; beyond them it lets the handlers catch up, which they would never do otherwise.
 const FAST_WRITES: usize = 140;
 /// Only a hang reaches it.
 pub const LONG: Duration = Duration::from_secs(120);
@@ -91,8 +91,8 @@ pub fn live() {
     let writers: usize = std::env::var(WRITERS).unwrap().parse().unwrap();
     let threads: Vec<_> = (0..writers)
         .map(|thread| {
-            let (service, acks, stop) = (service.clone(), acks.clone(), stop.clone());
-            std::thread::spawn(move || write_on(&service, &acks, &stop, thread))
+            let (service, acks, stop, relay) = (service.clone(), acks.clone(), stop.clone(), relay.clone());
+            std::thread::spawn(move || write_on(&service, &acks, &relay, &stop, thread))
         })
         .collect();
     let jobs = {
@@ -106,8 +106,9 @@ pub fn live() {
         match words.as_slice() {
             ["arm", rest @ ..] => trap.arm(rest),
             ["plant"] => {
+                let from = monotonic_ns();
                 let killer = ungated.create(NewArticle::new(KILLER, "x"), &WriteContext::default()).unwrap();
-                acks.write(&format!("{} {}", killer.id, killer.version)).unwrap();
+                acks.write(&answered(&killer, from)).unwrap();
             }
             ["stop"] => {
                 stop.store(true, Ordering::SeqCst);
@@ -147,23 +148,30 @@ fn start_relay(database: &Database, folder: &Path, trap: &Arc<Trap>) -> Relay {
     builder.start().unwrap()
 }
 
+/// A line of the book of answers: what was written, since when, until when, by whom.
+fn answered(article: &article::Article, from_ns: u64) -> String {
+    format!("{} {} {from_ns} {} {}", article.id, article.version, monotonic_ns(), std::process::id())
+}
+
 /// Creates, changes and deletes articles until told to stop; every answer goes into the book.
-fn write_on(service: &ArticleService, acks: &Book, stop: &AtomicBool, thread: usize) {
+fn write_on(service: &ArticleService, acks: &Book, relay: &Relay, stop: &AtomicBool, thread: usize) {
     let context = WriteContext::default();
-    let ack = |article: &article::Article| acks.write(&format!("{} {}", article.id, article.version)).unwrap();
+    let ack = |article: &article::Article, from: u64| acks.write(&answered(article, from)).unwrap();
     let mut writes = 0;
     while !stop.load(Ordering::SeqCst) {
         let title = format!("Post {} {thread} {writes}", std::process::id());
         writes += 3;
         // Two processes on one file may keep each other waiting for too long: a typed error, and the next try.
         let live_once = || -> Result<(), WriteError> {
+            let from = monotonic_ns();
             let article = service.create(NewArticle::new(&title, "Text."), &context)?;
-            ack(&article);
-            let patch = ArticlePatch::default().content("Changed.");
+            ack(&article, from);
+            let (patch, from) = (ArticlePatch::default().content("Changed."), monotonic_ns());
             let article = service.update(&article.slug, patch, Expected::any(), &context)?;
-            ack(&article);
+            ack(&article, from);
             if writes % 2 == 0 {
-                ack(&service.delete(&article.slug, Expected::exactly(&article), &context)?);
+                let from = monotonic_ns();
+                ack(&service.delete(&article.slug, Expected::exactly(&article), &context)?, from);
             }
             Ok(())
         };
@@ -173,7 +181,8 @@ fn write_on(service: &ArticleService, acks: &Book, stop: &AtomicBool, thread: us
             eprintln!("write not answered with success: {error}");
         }
         if writes > FAST_WRITES {
-            std::thread::sleep(Duration::from_millis(100));
+            // One that stands by, or is caught in a trap, cannot be waited for longer.
+            relay.wait_drained(Instant::now() + Duration::from_millis(100));
         }
     }
 }

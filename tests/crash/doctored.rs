@@ -1,6 +1,6 @@
 //! The judge of the crash runs is handed doctored books, one for each kind of breach, and must see it.
 
-use crate::judge::{Counts, Evidence, Logged, REPEATED_NS, judge};
+use crate::judge::{Answered, Counts, Evidence, FLUSH_AFTER_NS, Logged, NOTICED_NS, REPEATED_NS, judge};
 use crate::record::{Point, Record};
 
 /// Two articles, four events, one handler, one kill: nothing is wrong with it.
@@ -139,6 +139,33 @@ fn a_repeat_that_no_kill_explains_is_seen() {
         evidence.killed_ns.insert(10, 450 + later);
     });
     assert_eq!(counts, Counts { late_repeats: 1, ..ONE_REPEAT });
+}
+
+/// The kill comes so long after the repeated work was finished, and the queue-writer has answered these writes meanwhile.
+fn killed_after(gap_ns: u64, answered: &[(u64, u64)]) -> Counts {
+    let mut evidence = clean();
+    runs_of(&mut evidence)[4..].iter_mut().for_each(|record| record.at_ns += gap_ns);
+    evidence.killed_ns.insert(10, 450 + gap_ns);
+    let write = |(from_ns, until_ns): &(u64, u64)| Answered { from_ns: *from_ns, until_ns: *until_ns };
+    evidence.answered.insert(10, answered.iter().map(write).collect());
+    judge(&evidence)
+}
+
+#[test]
+fn work_that_the_queue_writer_must_have_written_may_not_come_again() {
+    // Finished at 250. A write handed over 50 ms later is answered, and one that was handed over after that.
+    let first = (250 + FLUSH_AFTER_NS, 300 + FLUSH_AFTER_NS);
+    let second = (first.1 + NOTICED_NS, first.1 + NOTICED_NS + 50);
+    let gap = second.1;
+    let breach = Counts { late_repeats: 1, ..ONE_REPEAT };
+    assert_eq!(killed_after(gap, &[first, second]), breach);
+    assert!(gap < REPEATED_NS, "a fixed limit alone would not see it");
+    // Not so when the flush may not have been due, may not have left, or may be in the writer's hands when the kill comes.
+    assert_eq!(killed_after(gap, &[(first.0 - 1, first.1), second]), ONE_REPEAT);
+    assert_eq!(killed_after(gap, &[first, (second.0 - 1, second.1)]), ONE_REPEAT);
+    assert_eq!(killed_after(second.0, &[first, (second.0, 2 * second.1)]), ONE_REPEAT);
+    assert_eq!(killed_after(gap, &[]), ONE_REPEAT, "nobody knows how the disk was");
+    assert_eq!(killed_after(FLUSH_AFTER_NS, &[first]), ONE_REPEAT);
 }
 
 #[test]

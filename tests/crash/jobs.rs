@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vayu_articles::article::{ArticlePatch, Expected, NewArticle};
 use vayu_articles::jobs::{JobError, JobOptions, JobQuery, JobStatus, Jobs, Mode, NewJob};
@@ -57,7 +57,11 @@ pub fn live(database: &Database, service: &ArticleService, folder: &Path, works:
         if let Err(error) = freeze_once(&jobs, service, &note, round) {
             eprintln!("jobs not worked on: {error}");
         }
-        std::thread::sleep(Duration::from_millis(300));
+        // So long the site is open for the writers, who get nothing answered in a frozen one.
+        let until = Instant::now() + Duration::from_millis(300);
+        while !stop.load(SeqCst) && Instant::now() < until {
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
     }
     while let Err(error) = jobs.set_mode(Mode::Open, None) {
         eprintln!("not opened yet: {error}");

@@ -4,8 +4,20 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::record::{Point, Record};
 
-/// After a kill this much finished work may come again: 50 ms until it is written, and what a busy disk adds to it.
+/// Finished work is handed to the queue-writer this long afterwards, at the latest, so that much may come again after a kill.
+pub const FLUSH_AFTER_NS: u64 = 50_000_000;
+/// What the lane may take to see that its last flush has landed, or that a call has ended, on a machine that has other things to
+/// do.
+pub const NOTICED_NS: u64 = 500_000_000;
+/// Whatever the disk does: a writer that is stuck for longer is a breach of its own.
 pub const REPEATED_NS: u64 = 5_050_000_000;
+
+/// A write that was answered: when it was handed over, and when its answer was there.
+#[derive(Debug, Clone, Copy)]
+pub struct Answered {
+    pub from_ns: u64,
+    pub until_ns: u64,
+}
 
 /// An event as the log holds it.
 #[derive(Debug, Clone)]
@@ -27,6 +39,8 @@ pub struct Evidence {
     pub log: Vec<Logged>,
     /// Per handler, in the order in which it was written.
     pub runs: BTreeMap<String, Vec<Record>>,
+    /// Per process, its answered writes: how promptly its queue-writer committed, by its own account.
+    pub answered: HashMap<u32, Vec<Answered>>,
     /// When a process was killed, at the earliest; those that ended by themselves are not in it.
     pub killed_ns: HashMap<u32, u64>,
     /// Handler and event of planted killers, and of those that ended as a crash loop.
@@ -165,7 +179,7 @@ fn undelivered(evidence: &Evidence, handler: &str, first: &BTreeSet<i64>) -> usi
     missing + condemned.filter(|(_, id)| first.contains(id)).count()
 }
 
-/// All repeats, and those that no kill explains.
+/// All repeats, and those that no kill explains: the work was finished so long before that it was written, or must have been.
 fn repeats(evidence: &Evidence, records: &[Record]) -> (usize, usize) {
     let mut last_end: HashMap<i64, &Record> = HashMap::new();
     // The start of what a process was doing when it died: until then it could write down what it had finished.
@@ -179,8 +193,24 @@ fn repeats(evidence: &Evidence, records: &[Record]) -> (usize, usize) {
         repeated += 1;
         let busy_from = last_start.get(&earlier.process).copied().unwrap_or(earlier.at_ns);
         let died = evidence.killed_ns.get(&earlier.process).map(|killed| (*killed).min(busy_from));
-        let explained = died.is_some_and(|died| earlier.at_ns + REPEATED_NS >= died);
+        let explained = died.is_some_and(|died| {
+            let answered = evidence.answered.get(&earlier.process).map_or(&[][..], Vec::as_slice);
+            died <= written_by(earlier.at_ns, answered).min(earlier.at_ns + REPEATED_NS)
+        });
         late += usize::from(!explained);
     }
     (repeated, late)
+}
+
+/// When work that was finished at `end_ns` must have been durable, as far as the process's answered writes tell.
+///
+/// One queue-writer commits flushes and writes in the order in which they are handed over. So once a write is answered that
+/// was handed over after the flush was due, an earlier flush of the lane has landed, and this one has left soon after; and once
+/// a write is answered that was handed over after that, it is on the disk.
+fn written_by(end_ns: u64, answered: &[Answered]) -> u64 {
+    let first_answer = |since: u64| {
+        answered.iter().filter(|write| write.from_ns >= since).map(|write| write.until_ns).min().unwrap_or(u64::MAX)
+    };
+    let landed = first_answer(end_ns + FLUSH_AFTER_NS);
+    first_answer(landed.saturating_add(NOTICED_NS))
 }

@@ -88,7 +88,7 @@ impl Run<'_> {
         let victim_is_second = if in_handler {
             self.trap(&mut first, second.as_mut())
         } else {
-            std::thread::sleep(Duration::from_millis(fastrand::u64(0..300)));
+            at_a_random_moment();
             two && fastrand::bool()
         };
         let survivor = match second.take() {
@@ -129,7 +129,7 @@ impl Run<'_> {
     /// Half of those that survive a kill are killed too, the others stop in good order: if no trap is set in them.
     fn end(&mut self, mut process: Process, armed: bool) {
         if armed || fastrand::bool() {
-            std::thread::sleep(Duration::from_millis(fastrand::u64(0..300)));
+            at_a_random_moment();
             self.kill(process);
         } else {
             process.order("stop");
@@ -219,6 +219,11 @@ impl Run<'_> {
     }
 }
 
+/// The one wait that is for time itself: no condition knows when a kill comes.
+fn at_a_random_moment() {
+    std::thread::sleep(Duration::from_millis(fastrand::u64(0..300)));
+}
+
 /// The two lines; fails when a count after `repeated`, or after `applied`, is not 0 or the run did too little.
 fn report(rounds: usize, run: &Run<'_>) -> ExitCode {
     let evidence: Evidence = site::evidence(run.folder, &run.killed_ns);
@@ -235,7 +240,7 @@ fn report(rounds: usize, run: &Run<'_>) -> ExitCode {
         eprintln!("the run did too little: {:?} crash_loops={:?}", run.tally, evidence.crash_loops);
     }
     if counts.late_repeats > 0 {
-        eprintln!("{} repeats that no kill explains", counts.late_repeats);
+        eprintln!("{} repeats of work that was written, or must have been, before the kill", counts.late_repeats);
     }
     println!(
         "crash rounds={rounds} acked={acked} kills_in_handler={kills_in_handler} \

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use vayu_articles::rusqlite::{Connection, OpenFlags, Params, Row};
 
 use crate::child::{HANDLERS, KILLER, LONG, book_of};
-use crate::judge::{Evidence, Logged};
+use crate::judge::{Answered, Evidence, Logged};
 use crate::record::{self, Record};
 
 /// Waits until `condition` holds; it is looked at again every few milliseconds.
@@ -16,7 +16,7 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let until = Instant::now() + LONG;
     while !condition() {
         assert!(Instant::now() < until, "waited too long until {what}");
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::park_timeout(Duration::from_millis(10));
     }
 }
 
@@ -92,7 +92,14 @@ pub fn evidence(folder: &Path, killed_ns: &HashMap<u32, u64>) -> Evidence {
     let articles: Vec<(String, i64)> = rows(folder, "SELECT id, version FROM articles", [], pair);
     let runs: BTreeMap<String, Vec<Record>> =
         HANDLERS.iter().map(|handler| ((*handler).to_owned(), runs(folder, handler))).collect();
+    let mut answered: HashMap<u32, Vec<Answered>> = HashMap::new();
+    for words in &acked {
+        let [_, _, from, until, process] = words.as_slice() else { continue };
+        let write = Answered { from_ns: from.parse().unwrap(), until_ns: until.parse().unwrap() };
+        answered.entry(process.parse().unwrap()).or_default().push(write);
+    }
     Evidence {
+        answered,
         acked: acked.into_iter().map(|words| (words[0].clone(), words[1].parse().unwrap())).collect(),
         articles: articles.into_iter().collect(),
         log: log(folder),

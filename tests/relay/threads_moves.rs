@@ -238,8 +238,8 @@ fn beside_a_stuck_writer_several_threads_run_up_to_the_limit_and_go_on_with_it()
         options.flush_after = Duration::ZERO;
     });
     drain(&relay);
+    (1..=50 * THREADS as i64).for_each(|id| crowd.shut(id));
     let ids = in_turns(&site, 50);
-    ids.iter().for_each(|id| crowd.shut(*id));
     relay.notify();
     crowd.wait_inside(&ids[..THREADS]);
     let (go, gone) = crossbeam_channel::bounded::<()>(0);
@@ -270,5 +270,64 @@ fn beside_a_stuck_writer_several_threads_run_up_to_the_limit_and_go_on_with_it()
     crowd.check();
     crowd.judge(&site);
     assert_eq!(crowd.done().len(), ids.len(), "no event twice");
+    stop(&relay);
+}
+
+#[test]
+fn beside_a_stuck_writer_due_exceptions_of_several_threads_run_up_to_a_bound_and_each_once() {
+    const RUN_AHEAD: usize = 20;
+    const DUE: usize = 3_000;
+    let site = Site::new();
+    let relay = start(&site, &Crowd::new());
+    drain(&relay);
+    stop(&relay);
+    site.foreign(&format!(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {DUE}) \
+         INSERT INTO event_outbox (event_type, event_key, payload) SELECT 't', 'key-' || (i % 700), '{{}}' FROM n; \
+         INSERT INTO deliveries (outbox_id, handler, event_key, state, next_attempt_at, created_at, updated_at) \
+         SELECT id, 'h', event_key, iif(id <= 700, 'retry', 'waiting'), iif(id <= 700, 0, NULL), 0, 0 FROM event_outbox; \
+         UPDATE lanes SET cursor = {DUE}"
+    ))
+    .unwrap();
+    let crowd = Crowd::new();
+    (1..=700).for_each(|id| crowd.shut(id));
+    let relay = start_with(&site, &crowd, |options| {
+        options.run_ahead = RUN_AHEAD;
+        options.flush_after = Duration::ZERO;
+    });
+    crowd.wait("all threads are inside", |state| state.running.len() == THREADS);
+    let (go, gone) = crossbeam_channel::bounded::<()>(0);
+    let (entered, inside) = crossbeam_channel::bounded::<()>(1);
+    std::thread::scope(|scope| {
+        let stuck = scope.spawn(|| {
+            site.database.writer().transact(move |_| {
+                let _ = entered.send(());
+                let _ = gone.recv();
+                Ok::<_, vayu_articles::rusqlite::Error>(())
+            })
+        });
+        inside.recv_timeout(LONG).unwrap();
+        (1..=700).for_each(|id| crowd.open(id));
+        crowd.wait("the limit is reached", |state| state.done.len() >= RUN_AHEAD);
+        let until = Instant::now() + Duration::from_millis(300);
+        while Instant::now() < until {
+            relay.notify();
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+        // What the threads are given between two looks goes beyond the limit, and nothing more.
+        let done = crowd.done().len();
+        assert!(done <= RUN_AHEAD + 64 * 16 + THREADS * 16, "{done} are done");
+        drop(go);
+        stuck.join().unwrap().unwrap();
+    });
+    wait_until("all are done", || {
+        relay.notify();
+        crowd.done().len() == DUE
+    });
+    drain(&relay);
+    crowd.check();
+    crowd.judge(&site);
+    assert_eq!(crowd.state().calls.len(), DUE, "no event twice");
+    assert_eq!(site.count("SELECT count(*) FROM deliveries"), 0);
     stop(&relay);
 }

@@ -139,8 +139,9 @@ fn g04_a_kill_amid_the_calls_of_several_threads_loses_nothing_and_keeps_the_orde
         assert_eq!(first_of_each(done.clone()), done, "nothing twice in one life");
         assert_eq!(site.count("SELECT count(*) FROM deliveries"), 0, "a death whose cause nobody knows blames nobody");
         // And it is as many threads as before.
+        let last = ids.last().copied().unwrap();
+        (1..=THREADS as i64).for_each(|more| crowd.shut(last + more));
         let more = site.insert_all(&keys.iter().map(String::as_str).collect::<Vec<_>>());
-        more.iter().for_each(|id| crowd.shut(*id));
         standby.notify();
         crowd.wait_inside(&more);
         more.iter().for_each(|id| crowd.open(*id));
