@@ -209,3 +209,17 @@ fn case_c60_jobs_and_events_of_a_run_that_was_killed_come_with_the_next_once() {
             <> CAST(substr(json_extract(a.body, '$.patch.content'), 2) AS INTEGER) + 1";
     assert_eq!(count(in_order), 0, "their order is the source's");
 }
+
+#[test]
+fn texts_as_long_as_any_that_are_read_come_in_one_run() {
+    // Together more than the queue of writes takes at once, were they counted twice.
+    let old = with(
+        r#"INSERT INTO write_jobs (id, op, article_json) VALUES
+           (1, 'update', '{"slug":"shared","title":"One","tags":[],"content":"' || hex(zeroblob(1500000)) || '"}'),
+           (2, 'update', '{"slug":"shared","title":"One","tags":[],"content":"' || hex(zeroblob(16500000)) || '"}'),
+           (3, 'update', '{"slug":"shared","title":"One","tags":[],"content":"Newest."}');"#,
+    );
+    let ran = old.adopt(&[]);
+    assert_eq!(ran.sum("write_jobs", "adopted"), 3, "{:?}", ran.lines);
+    assert_eq!(rows(&old.new_db(), "SELECT CAST(count(*) AS TEXT) FROM write_jobs"), ["3"]);
+}

@@ -17,6 +17,8 @@ use crate::storage::{TaskOptions, TransactError};
 const ROWS_MAX: usize = 200;
 /// Bytes of text after which a batch is stored.
 const BYTES_MAX: usize = 4 << 20;
+/// As much of the queue of writes is asked for at most: what is larger than the queue would never be let in, and nobody else waits in it.
+const CHARGE_MAX: usize = 32 << 20;
 
 /// A row of the source as it will be here.
 #[derive(Debug, Clone)]
@@ -89,7 +91,8 @@ impl Adoption<'_> {
         }
         self.source.still_stands()?;
         let now_ms = self.app.database.clock().now_ms();
-        let options = TaskOptions { bytes: 2 * bytes, rows: 2 * rows.len(), ..TaskOptions::default() };
+        let options =
+            TaskOptions { bytes: (2 * bytes).min(CHARGE_MAX), rows: 2 * rows.len(), ..TaskOptions::default() };
         let incoming = rows.clone();
         let stored = self.app.database.writer().transact_with(options, move |tx| {
             let info = mode_info(tx)?;
