@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use rusqlite::Connection;
 
-use super::{Bench, LIMIT, insert};
+use super::{Bench, LIMIT, TaskOptions, has, insert};
 use crate::storage::{Options, TransactError};
 
 const CALLERS: usize = 6;
@@ -142,5 +142,53 @@ fn callers_wake_while_the_writer_waits_for_the_lock() {
     let answer: Result<i64, TransactError<rusqlite::Error>> = pending.wait();
     assert!(answer.is_ok());
     third.join().expect("an end");
+    bench.close();
+}
+
+/// Tasks waited for in another order than they were handed over, given up, dropped, with wake-ups that mean nothing in between:
+/// every caller comes back, and what was answered as written is there.
+#[test]
+fn whatever_callers_do_all_come_back_and_see_what_they_wrote() {
+    const ROUNDS: usize = 40;
+    let bench = Bench::new();
+    let (ended, ends) = bounded(CALLERS);
+    let caller = |number: usize| {
+        let (database, ended) = (bench.database.clone(), ended.clone());
+        move || {
+            for round in 0..ROUNDS {
+                let submit = |which: usize, deadline: Option<Instant>| {
+                    let text = format!("{number} {round} {which}");
+                    let options = TaskOptions { deadline, ..TaskOptions::default() };
+                    (text.clone(), database.writer().submit(options, move |tx| insert(tx, &text)).expect("room"))
+                };
+                let soon = Some(Instant::now() + Duration::from_micros(100 * (round as u64 % 8)));
+                let mut all = vec![submit(0, None), submit(1, soon), submit(2, None), submit(3, soon)];
+                drop(all.remove(round % 4));
+                for (text, pending) in all.into_iter().rev() {
+                    let written = match pending.wait() {
+                        Ok(_) => true,
+                        Err(TransactError::DeadlineExceeded) => false,
+                        Err(error) => panic!("{error}"),
+                    };
+                    assert_eq!(database.read(move |connection| has(connection, &text)).expect("a read"), written);
+                }
+            }
+            let _ = ended.send(());
+        }
+    };
+    let callers: Vec<_> = (0..CALLERS).map(|number| thread::spawn(caller(number))).collect();
+    drop(ended);
+    let until = Instant::now() + 2 * LIMIT;
+    let mut left = CALLERS;
+    while left > 0 {
+        match ends.recv_timeout(Duration::from_millis(1)) {
+            Ok(()) => left -= 1,
+            Err(error) => {
+                assert!(error.is_timeout() && Instant::now() < until, "{left} callers do not come back");
+                callers[fastrand::usize(..CALLERS)].thread().unpark();
+            }
+        }
+    }
+    callers.into_iter().for_each(|caller| caller.join().expect("an end"));
     bench.close();
 }
