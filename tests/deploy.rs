@@ -137,3 +137,48 @@ fn varnish_points_to_where_the_program_listens_and_waits_less_for_a_page_than_th
     assert!(patience.parse::<u32>().unwrap() < again.parse().unwrap(), "an old page could come after the second purge");
     assert!(vcl.contains(&format!("beresp.http.{}", value("key_header"))));
 }
+
+#[test]
+#[cfg(feature = "nats")]
+fn the_compose_file_starts_what_there_is_with_variables_that_the_program_takes() {
+    let text = read("deploy/compose.yaml");
+    let file: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
+    let services = file["services"].as_object().unwrap();
+    assert_eq!(services.keys().map(String::as_str).collect::<Vec<_>>(), ["broker", "server", "worker"]);
+    let known = variables();
+    for (name, service) in services {
+        for variable in service["environment"].as_object().into_iter().flatten().map(|(variable, _)| variable) {
+            assert!(variable == "<<" || known.contains(variable), "{name}: there is no variable {variable}");
+        }
+        for other in service["depends_on"].as_array().into_iter().flatten() {
+            assert!(services.contains_key(other.as_str().unwrap()), "{name}: there is no service {other}");
+        }
+        for volume in service["volumes"].as_array().unwrap() {
+            let volume = volume.as_str().unwrap().split(':').next().unwrap();
+            assert!(file["volumes"].as_object().unwrap().contains_key(volume), "{name}: there is no volume {volume}");
+        }
+    }
+    let build = &services["server"]["build"];
+    assert!(root().join("deploy").join(build["context"].as_str().unwrap()).join("Cargo.toml").exists());
+    assert!(root().join(build["dockerfile"].as_str().unwrap()).exists());
+    assert_eq!(build["args"]["FEATURES"], "nats");
+    assert_eq!(services["worker"]["command"][0], "worker");
+}
+
+#[test]
+#[cfg(feature = "nats")]
+fn the_page_on_jetstream_lists_every_setting_of_broker_and_worker() {
+    let page = read("docs/jetstream.md");
+    let example = read(EXAMPLE);
+    let variables = example.split(|c: char| !(c.is_ascii_uppercase() || c == '_'));
+    let ours = ["VAYU_NATS", "VAYU_ORIGIN", "VAYU_WORKER", "VAYU_IN_FLIGHT", "VAYU_ACK_WAIT"];
+    let flags: std::collections::BTreeSet<String> = variables
+        .filter(|word| ours.iter().any(|start| word.starts_with(start)) && *word != "VAYU_WORKER_TOKEN")
+        .map(|word| format!("--{}", word.trim_start_matches("VAYU_").to_lowercase().replace('_', "-")))
+        .collect();
+    assert!(flags.len() >= 18, "{flags:?}");
+    for flag in flags {
+        let named = [format!("`{flag}`"), format!("`{flag} ")].iter().any(|word| page.contains(word.as_str()));
+        assert!(named, "docs/jetstream.md does not tell of {flag}");
+    }
+}

@@ -47,6 +47,13 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
+    /// One from nowhere, and who hears what becomes of it.
+    #[cfg(test)]
+    pub(super) fn of(body: String, position: u64) -> (Self, oneshot::Receiver<()>) {
+        let (settle, settled) = oneshot::channel();
+        (Self { body: Bytes::from(body), position, delivered: 1, settle }, settled)
+    }
+
     /// The effect, or the dead letter, is durable.
     pub(super) fn acknowledge(self) {
         // Nobody there any more: the broker brings it again, and the ledger knows it.
@@ -64,8 +71,10 @@ pub(super) async fn talk(
 ) {
     let Some(broker) = connect((options, remembered), policy, &mut stop).await else { return };
     join_all(pipes.iter().map(|pipe| serve(pipe, &broker, options, policy, stop.clone()))).await;
-    // The last acknowledgements are on their way.
-    let _ = tokio::time::timeout(LEAVE, broker.client.flush()).await;
+    // The last acknowledgements are on their way, if there is one.
+    if is_connected(&broker) {
+        let _ = tokio::time::timeout(LEAVE, broker.client.flush()).await;
+    }
 }
 
 async fn connect(
@@ -248,10 +257,14 @@ async fn hand_over(pipe: &Pipe, broker: &Broker, message: Message) -> Option<Wor
 /// Lost words are no harm: the broker brings the message again. Without a connection nothing is said, rather than queued
 /// until there is no room for more.
 async fn say(broker: &Broker, (reply, word): &Word) {
-    if broker.client.connection_state() == State::Connected {
+    if is_connected(broker) {
         let said = broker.client.publish(reply.clone(), Bytes::from_static(word));
         let _ = tokio::time::timeout(LEAVE, said).await;
     }
+}
+
+fn is_connected(broker: &Broker) -> bool {
+    broker.client.connection_state() == State::Connected
 }
 
 /// What the broker says instead of bringing a message. A message from the stream may carry a status, too: its publisher's.
@@ -269,6 +282,9 @@ fn place(message: &Message, broker: &Broker) -> Option<(u64, i64)> {
 
 /// Wants nothing more, and gives back what was sent already.
 async fn leave(broker: &Broker, mut messages: Subscriber) {
+    if !is_connected(broker) {
+        return;
+    }
     let back = async {
         if messages.drain().await.is_err() {
             return;

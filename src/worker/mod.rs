@@ -18,6 +18,8 @@
 mod broker;
 mod lane;
 mod origin;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashSet;
 use std::fmt;
