@@ -3,6 +3,7 @@
 
 #[path = "sink_support/fake_cdn.rs"]
 mod fake_cdn;
+mod sink_support;
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -11,8 +12,10 @@ use std::time::{Duration, Instant};
 
 use fake_cdn::{Answer, Call, FakeCdn};
 use serde_json::json;
+use sink_support::Site;
+use vayu_articles::article::ArticlePatch;
 use vayu_articles::clock::{Clock as _, ManualClock};
-use vayu_articles::outbox::{DispatchError, Event, Handler, NewEvent, StartAt};
+use vayu_articles::outbox::{DispatchError, Event, Handler, NewEvent, Relay, StartAt};
 use vayu_articles::sinks::cdn::{CdnAgain, CdnOptions, CdnPurge, CdnShape};
 
 const BASE: &str = "https://site.test";
@@ -234,4 +237,30 @@ fn a_stop_does_not_wait_for_the_second_purge_and_loses_nothing() {
         let clock = Arc::new(ManualClock::new(0));
         assert_eq!(CdnAgain::new(options(&cdn, CdnShape::Keys), delay, clock).unwrap_err().field, "delay");
     }
+}
+
+#[test]
+fn a_second_purge_that_a_stop_cut_short_comes_after_the_next_start() {
+    let (site, cdn) = (Site::new(), FakeCdn::start([]));
+    let again = || {
+        let clock: Arc<ManualClock> = site.clock.clone();
+        CdnAgain::new(options(&cdn, CdnShape::Keys), Duration::from_secs(20), clock).unwrap()
+    };
+    let soon = || Instant::now() + Duration::from_secs(60);
+    let first = again();
+    let relay = Relay::builder(&site.database).handler("cdn-again", first.clone()).start().unwrap();
+    // The lane is known: what comes now is its.
+    assert!(relay.wait_drained(soon()));
+    site.post("a", "Title", "text", &[]);
+    site.update("a", ArticlePatch::default().content("other"));
+    first.close();
+    relay.stop(soon()).unwrap();
+    assert_eq!(cdn.calls().len(), 0);
+
+    // Later than any pause and any delay.
+    site.clock.advance(600_000);
+    let relay = Relay::builder(&site.database).handler("cdn-again", again()).start().unwrap();
+    assert!(relay.wait_drained(soon()), "{:?}", relay.status());
+    relay.stop(soon()).unwrap();
+    assert!(cdn.purged().contains("slug-a"), "{:?}", cdn.purged());
 }

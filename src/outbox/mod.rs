@@ -46,7 +46,7 @@
 //! its key that did) has a row of its own, until it is delivered, given up as a dead letter, or discarded.
 //!
 //! What a handler answers decides what happens next; see [`DispatchError`]. Handlers must be idempotent: a crash
-//! repeats at most what was finished in the last 50 ms.
+//! repeats at most what was finished in the last 50 ms, and somewhat more behind a slow call or a disk that does not keep up.
 
 mod check;
 mod classify;

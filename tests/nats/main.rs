@@ -15,5 +15,7 @@ mod origin;
 mod outage;
 mod sink;
 mod support;
+#[path = "../waiting/mod.rs"]
+mod waiting;
 mod worker;
 mod worker_outage;

@@ -9,6 +9,8 @@ use futures_util::StreamExt as _;
 use log::{LevelFilter, Log, Metadata, Record};
 use serde_json::{Value, json};
 
+pub use crate::waiting::wait_until;
+
 /// No wait of these tests is longer; none is as long unless something is broken.
 pub const LONG: Duration = Duration::from_secs(120);
 
@@ -208,15 +210,6 @@ async fn connect(url: &str, user: &str) -> async_nats::Client {
             Err(error) => assert!(begun.elapsed() < LONG, "{error}"),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-/// For what cannot tell anybody that it has happened.
-pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < LONG, "never: {what}");
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -224,6 +224,7 @@ pub struct Anew {
     pub crowd: Arc<Crowd>,
     pub filter: EventFilter,
     pub parks: bool,
+    pub threads: usize,
 }
 
 impl Handler for Anew {
@@ -240,7 +241,7 @@ impl Handler for Anew {
     }
 
     fn concurrency(&self) -> usize {
-        THREADS
+        self.threads
     }
 
     fn filter(&self) -> EventFilter {

@@ -3,11 +3,13 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use vayu_articles::clock::ManualClock;
 use vayu_articles::outbox::{
-    self, DispatchError, DispatchFn, Event, EventFilter, ExceptionState, Handler, NewEvent, Relay, RelayOptions,
-    Retention,
+    self, DispatchError, DispatchFn, Event, EventFilter, ExceptionState, Handler, HandlerFn, LaneState, NewEvent,
+    Relay, RelayOptions, Retention,
 };
-use vayu_articles::storage::Database;
+use vayu_articles::rusqlite;
+use vayu_articles::storage::{Database, Options};
 
 use crate::harness::{LONG, START_MS, Scripted, Site, Step, drain, stop, wait_until};
 
@@ -323,4 +325,49 @@ fn extreme_options_and_a_handler_that_panics_outside_its_calls_stop_no_lane() {
     assert_eq!(handler.ids(), [id, later, later + 1, later + 2]);
     relay.stop(std::time::Instant::now() + LONG).unwrap();
     assert_eq!(site.count("SELECT cursor FROM lanes"), later + 1);
+}
+
+#[test]
+fn a_foreign_write_lock_stops_no_lane_repeats_no_call_and_is_said() {
+    for threads in [1, 4] {
+        let folder = Arc::new(tempfile::tempdir().unwrap());
+        let clock = Arc::new(ManualClock::new(START_MS));
+        let mut options = Options::default();
+        (options.clock, options.busy_deadline) = (clock.clone(), Duration::from_millis(20));
+        let database = Database::open(folder.path().join("site.db"), &[outbox::COMPONENT], options).unwrap();
+        let site = Site { clock, database, folder };
+        let handler = Scripted::new();
+        let inner = handler.clone();
+        let (inside, entered) = crossbeam_channel::bounded(100);
+        let (go_on, let_go) = crossbeam_channel::bounded::<()>(100);
+        let handle = move |event: &Event| {
+            inside.send(event.id).unwrap();
+            let_go.recv_timeout(LONG).unwrap();
+            inner.handle(event)
+        };
+        let relay = site.relay().handler("h", HandlerFn::new(handle).concurrency(threads)).start().unwrap();
+        let ids = site.insert_all(&["a", "a", "b", "c"]);
+        handler.script(ids[0], [Step::Fail]);
+        entered.recv_timeout(LONG).unwrap();
+        // Another program writes for longer than anybody here waits.
+        let foreign = rusqlite::Connection::open(site.folder.path().join("site.db")).unwrap();
+        foreign.execute_batch("BEGIN IMMEDIATE").unwrap();
+        ids.iter().for_each(|_| go_on.send(()).unwrap());
+        wait_until(
+            "the lane says so",
+            || matches!(&relay.status()[0].state, LaneState::Waiting { reason } if reason.contains("flush failed")),
+        );
+        assert_eq!(site.count("SELECT cursor FROM lanes") + site.count("SELECT count(*) FROM deliveries"), 0);
+        foreign.execute_batch("ROLLBACK").unwrap();
+        (0..10).for_each(|_| go_on.send(()).unwrap());
+        wait_until("it goes on by itself", || {
+            site.advance(&relay, 5);
+            site.count("SELECT cursor FROM lanes") == ids[3] && handler.done().len() == ids.len()
+        });
+        drain(&relay);
+        assert_eq!(handler.calls().len(), ids.len() + 1, "{threads} threads: nothing is called again for it");
+        let of_key: Vec<i64> = handler.done().into_iter().filter(|id| ids[..2].contains(id)).collect();
+        assert_eq!(of_key, ids[..2]);
+        stop(&relay);
+    }
 }

@@ -114,10 +114,10 @@ fn after_a_rewind_of_several_threads_what_fails_now_goes_before_what_was_open() 
     stop(&relay);
 }
 
-/// A relay of another program with the same handler under other settings.
-fn start_anew(site: &Site, crowd: &Arc<Crowd>, types: &[&str], parks: bool, max_calls: u32) -> Relay {
+/// A relay of another program with the same handler, in so many threads, under other settings.
+fn start_anew(site: &Site, crowd: &Arc<Crowd>, threads: usize, types: &[&str], parks: bool, max_calls: u32) -> Relay {
     let filter = EventFilter::Types(types.iter().map(|name| (*name).to_owned()).collect());
-    let handler = Anew { crowd: crowd.clone(), filter, parks };
+    let handler = Anew { crowd: crowd.clone(), filter, parks, threads };
     let mut options = vayu_articles::outbox::RelayOptions::default();
     options.policy.max_calls = max_calls;
     options.policy.backoff_base = Duration::from_secs(1);
@@ -138,6 +138,15 @@ fn hand_over(first: &Relay, second: &Relay, crowd: &Crowd, inside: &[i64]) {
 
 #[test]
 fn a_change_of_filter_while_several_threads_run_leaves_what_is_open_in_order() {
+    a_change_of_filter_while_the_lane_runs_leaves_what_is_open_in_order(THREADS);
+}
+
+#[test]
+fn a_change_of_filter_while_one_thread_runs_leaves_what_is_open_in_order() {
+    a_change_of_filter_while_the_lane_runs_leaves_what_is_open_in_order(1);
+}
+
+fn a_change_of_filter_while_the_lane_runs_leaves_what_is_open_in_order(threads: usize) {
     let site = Site::new();
     let crowd = Crowd::new();
     let keys = keys_of_each_thread();
@@ -145,13 +154,16 @@ fn a_change_of_filter_while_several_threads_run_leaves_what_is_open_in_order() {
     // One key whose events the old filter takes, and the new one does not, and the other way round.
     let old: Vec<i64> = (0..4).map(|_| insert("old.v1", &keys[0])).collect();
     let unseen: Vec<i64> = (0..2).map(|_| insert("new.v1", &keys[0])).collect();
-    let inside: Vec<i64> = keys[1..].iter().map(|key| insert("old.v1", key)).collect();
+    let inside: Vec<i64> = keys[1..threads.max(2)].iter().map(|key| insert("old.v1", key)).collect();
     crowd.ends(old[0], End::Fail);
     inside.iter().for_each(|id| crowd.shut(*id));
-    let first = start_anew(&site, &crowd, &["old.*"], false, 5);
+    let first = start_anew(&site, &crowd, threads, &["old.*"], false, 5);
     crowd.wait_inside(&inside);
-    wait_until("the rows are there", || site.ids_in_state(ExceptionState::Waiting) == old[1..]);
-    let second = start_anew(&site, &crowd, &["new.*"], false, 5);
+    if threads > 1 {
+        // A thread of its own writes while calls are inside.
+        wait_until("the rows are there", || site.ids_in_state(ExceptionState::Waiting) == old[1..]);
+    }
+    let second = start_anew(&site, &crowd, threads, &["new.*"], false, 5);
     hand_over(&first, &second, &crowd, &inside);
     // From here on the new filter counts: later ones wait behind what is open, whatever its type.
     let new: Vec<i64> = (0..3).map(|_| insert("new.v1", &keys[0])).collect();
@@ -177,6 +189,15 @@ fn a_change_of_filter_while_several_threads_run_leaves_what_is_open_in_order() {
 
 #[test]
 fn a_change_of_policy_while_several_threads_run_counts_for_later_failures_and_keeps_the_order() {
+    a_change_of_policy_while_the_lane_runs_counts_for_later_failures_and_keeps_the_order(THREADS);
+}
+
+#[test]
+fn a_change_of_policy_while_one_thread_runs_counts_for_later_failures_and_keeps_the_order() {
+    a_change_of_policy_while_the_lane_runs_counts_for_later_failures_and_keeps_the_order(1);
+}
+
+fn a_change_of_policy_while_the_lane_runs_counts_for_later_failures_and_keeps_the_order(threads: usize) {
     let site = Site::new();
     let crowd = Crowd::new();
     let keys = keys_of_each_thread();
@@ -185,22 +206,23 @@ fn a_change_of_policy_while_several_threads_run_counts_for_later_failures_and_ke
     // Once given up under the old policy; one that fails and goes on failing; one that is inside during the change.
     crowd.ends(one[0], End::Poison);
     crowd.ends(two[0], End::Fail);
-    crowd.shut(three[0]);
+    let inside = if threads > 1 { &three[..1] } else { &[] };
+    inside.iter().for_each(|id| crowd.shut(*id));
     crowd.ends(three[0], End::Fail);
-    let first = start_anew(&site, &crowd, &["test.*"], false, 5);
-    crowd.wait_inside(&three[..1]);
+    let first = start_anew(&site, &crowd, threads, &["test.*"], false, 5);
+    crowd.wait_inside(inside);
     let failed = |times: u32| {
         wait_until("it has failed so often", || {
             first.notify();
-            site.in_state(ExceptionState::Retry).iter().any(|row| row.attempts == times)
+            site.in_state(ExceptionState::Retry).iter().any(|row| row.outbox_id == two[0] && row.attempts == times)
         });
     };
     failed(1);
     site.advance(&first, 1);
     failed(2);
     // From here on three calls are the most, and what is given up holds its key back.
-    let second = start_anew(&site, &crowd, &["test.*"], true, 3);
-    hand_over(&first, &second, &crowd, &three[..1]);
+    let second = start_anew(&site, &crowd, threads, &["test.*"], true, 3);
+    hand_over(&first, &second, &crowd, inside);
     wait_until("both are parked after their third call", || {
         site.advance(&second, 11);
         site.ids_in_state(ExceptionState::Parked) == [two[0], three[0]]
@@ -216,7 +238,7 @@ fn a_change_of_policy_while_several_threads_run_counts_for_later_failures_and_ke
     assert_eq!((crowd.calls_of(two[0]).len(), crowd.calls_of(three[0]).len()), (3, 3));
     assert_eq!(crowd.done(), one[1..], "nothing overtakes what is parked");
     // Back again: what is parked stays parked until somebody resumes its key; then all follows in order.
-    let third = start_anew(&site, &crowd, &["test.*"], false, 5);
+    let third = start_anew(&site, &crowd, threads, &["test.*"], false, 5);
     hand_over(&second, &third, &crowd, &[]);
     drain(&third);
     assert_eq!(site.ids_in_state(ExceptionState::Parked), [two[0], three[0]]);

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+pub use super::serve_support::waiting::wait_until;
 use vayu_articles::article::{self, Article, ArticlePatch, ArticleRepository, Expected, NewArticle};
 use vayu_articles::clock::{SharedClock, SystemClock};
 use vayu_articles::http::engine::{Engine, EngineOptions, Request};
@@ -34,6 +35,8 @@ pub const SHAPES: [CdnShape; 3] = [CdnShape::Keys, CdnShape::Purge, CdnShape::Ba
 
 pub struct Varnish {
     pub port: u16,
+    /// With one, only who has it may purge.
+    pub token: Option<&'static str>,
     folder: tempfile::TempDir,
     child: Option<Child>,
 }
@@ -48,7 +51,7 @@ impl Varnish {
             return None;
         }
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Some(Self { port, folder: tempfile::tempdir().unwrap(), child: None })
+        Some(Self { port, token: None, folder: tempfile::tempdir().unwrap(), child: None })
     }
 
     /// In front of the server on this port, with the repository's VCL.
@@ -62,7 +65,11 @@ impl Varnish {
         command.arg("-n").arg(self.path("work")).arg("-f").arg(self.path("site.vcl"));
         // Not to be another user, who could not read the folder; no port for commands.
         command.args(["-F", "-j", "none", "-T", "none", "-s", "default,32m", "-l", "8m"]);
-        command.arg("-a").arg(format!("127.0.0.1:{}", self.port)).env_remove("VAYU_PURGE_TOKEN");
+        command
+            .arg("-a")
+            .arg(format!("127.0.0.1:{}", self.port))
+            .env_remove("VAYU_PURGE_TOKEN")
+            .envs(self.token.map(|token| ("VAYU_PURGE_TOKEN", token)));
         command.stdin(Stdio::null()).stdout(said.try_clone().unwrap()).stderr(said);
         self.child = Some(command.spawn().unwrap());
         let begun = Instant::now();
@@ -346,12 +353,4 @@ fn serve(site: Site, barrier: Arc<Barrier>) -> Engine {
     let engine = Engine::new(options, Arc::new(handler));
     engine.start(&StartContext::standalone("http", LONG)).unwrap();
     engine
-}
-
-pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < LONG, "never: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }

@@ -1,10 +1,11 @@
 //! Who may purge, what is never kept, and what readers see of all this.
 
 use vayu_articles::article::{ArticlePatch, NewArticle, Status};
+use vayu_articles::outbox::LaneState;
 use vayu_articles::service::WriteContext;
 use vayu_articles::sinks::cdn::CdnShape;
 
-use super::harness::{Fronted, TOKEN};
+use super::harness::{Fronted, TOKEN, wait_until};
 
 #[test]
 fn what_is_for_somebody_with_a_token_is_never_kept() {
@@ -81,4 +82,34 @@ fn a_stranger_cannot_purge_and_no_key_can_ban_more_than_it_names() {
     site.warm("/articles/a");
     assert_eq!(site.send("POST", "/", &[("Surrogate-Key", &many.join(" "))]).status, 200);
     assert!(!site.get("/articles/a").is_hit());
+}
+
+#[test]
+fn with_a_token_only_who_has_it_may_purge_and_a_server_without_it_waits_and_loses_nothing() {
+    let Some(mut site) = Fronted::start(CdnShape::Keys, None) else { return };
+    let backend = site.origin_port();
+    site.varnish.kill();
+    site.varnish.token = Some("s3cret");
+    site.varnish.up(backend);
+    for (token, status) in
+        [(None, 401), (Some("Bearer wrong"), 401), (Some("s3cret"), 401), (Some("Bearer s3cret"), 200)]
+    {
+        let elsewhere = ("X-Forwarded-For", "203.0.113.7");
+        let headers: Vec<_> = token.map(|token| ("Authorization", token)).into_iter().chain([elsewhere]).collect();
+        assert_eq!(site.send("PURGE", "/articles/a", &headers).status, status, "{token:?}");
+        assert_eq!(site.send("BAN", "/articles/a", &headers).status, status, "{token:?}");
+        let keys: Vec<_> = headers.iter().copied().chain([("Surrogate-Key", "all")]).collect();
+        assert_eq!(site.send("POST", "/", &keys).status, status, "{token:?}");
+    }
+    site.post("a", "text", &[]);
+    let pauses = |reason: &str| reason.contains("401") && reason.contains("token");
+    wait_until("the lane says why it waits", || {
+        site.relay.status().iter().any(|lane| matches!(&lane.state, LaneState::Paused { reason, .. } if pauses(reason)))
+    });
+    assert_eq!(site.count("SELECT count(*) FROM deliveries"), 0);
+    // The right settings, as after a restart of either.
+    site.varnish.kill();
+    site.varnish.token = None;
+    site.varnish.up(backend);
+    site.wait_for_lane("cdn");
 }

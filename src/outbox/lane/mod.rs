@@ -195,7 +195,7 @@ impl Lane {
     }
 
     /// The thread's whole life. A panic in it lets the lane go, so that another relay may take it; one without a manager
-    /// starts the lane again itself, a few times.
+    /// starts the lane again itself, [`MAX_RESTARTS`] times at most.
     pub(super) fn run(mut self, managed: bool) {
         let mut restarts = 0;
         while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.live())) {

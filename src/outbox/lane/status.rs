@@ -38,8 +38,8 @@ pub enum LaneState {
         /// What the database said.
         reason: String,
     },
-    /// Its thread panicked. The lane is let go, for another relay to take; without a manager it is started again a few
-    /// times.
+    /// Its thread panicked. The lane is let go, for another relay to take; without a manager it is started again, five times
+    /// at most. Under a manager the relay has failed and the program stops.
     Failed {
         /// What the panic said.
         reason: String,
