@@ -96,6 +96,10 @@ fn options(path: &Path, endpoint: Endpoint) -> Result<WebhookOptions, String> {
     let secrets = match (endpoint.secret, endpoint.secret_file) {
         (Some(OneOrMore::One(secret)), None) => vec![secret],
         (Some(OneOrMore::More(secrets)), None) => secrets,
+        // Its name would be quoted.
+        (None, Some(file)) if file.to_string_lossy().contains("whsec_") => {
+            return Err("secret_file names a file: a secret itself is written as `secret`".to_owned());
+        }
         (None, Some(file)) => secrets_in(&path.with_file_name("").join(file))?,
         (Some(_), Some(_)) => return Err("secret and secret_file exclude each other".to_owned()),
         (None, None) => return Err("it needs a secret, or a secret_file".to_owned()),
@@ -219,6 +223,8 @@ mod tests {
         }
         assert!(fault(&one("secret = 5")).contains("line 4: expected a secret, or a list of them"));
         assert!(fault(&one("secret = \"MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"")).contains("must begin with whsec_"));
+        let in_its_place = fault(&one(&format!("secret_file = \"{SECRET}\"")));
+        assert!(in_its_place.contains("secret_file names a file"), "{in_its_place}");
         assert!(fault(&one("")).contains("line 1: webhook \"shop\": it needs a secret"));
         assert!(fault(&one(&good).replace("https://example.org", "http://127.0.0.1")).contains("allow_private"));
         assert!(fault(&(one(&good) + &one(&good))).contains("line 5: webhook \"shop\": there is another"));

@@ -15,10 +15,12 @@ use crate::outbox::{DispatchError, Event, EventFilter, Handler, StartAt};
 
 /// Longest delay. The lane sleeps in its call, and a call has 30 s.
 pub const DELAY_MAX: Duration = Duration::from_secs(20);
+/// Longest time between a change's own time and its commit: it may have waited for its turn, or for another process.
+const COMMIT_LAG_MAX: Duration = Duration::from_secs(60);
 /// How often the clock is looked at again, since it may be set.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A [`Handler`] that purges as [`CdnPurge`] does, once a change is `delay` old. It has a lane of its own, so it is as durable
+/// A [`Handler`] that purges as [`CdnPurge`] does, once a change has been committed for at least `delay`. It has a lane of its own, so it is as durable
 /// as the first purge: a crash, an outage or a full queue put it off and lose nothing. Cheap to clone.
 #[derive(Clone)]
 pub struct CdnAgain {
@@ -55,9 +57,13 @@ impl CdnAgain {
         self.closing.changed.notify_all();
     }
 
-    /// Waits until what happened at `occurred_at` is old enough; never longer than the delay, wherever the clock is set to.
+    /// Waits as long as the delay, from now on: until now is the change surely committed, while its own time is from before that, and only
+    /// then nobody reads the old state any more. What happened so long ago that it cannot have been committed just now does not wait.
+    /// Never longer than the delay, wherever the clock is set to.
     fn wait(&self, occurred_at: i64) -> Result<(), DispatchError> {
-        let begun = Instant::now();
+        let (begun, begun_ms) = (Instant::now(), self.clock.now_ms());
+        let since = |then: i64, now: i64| Duration::from_millis(now.saturating_sub(then).max(0).unsigned_abs());
+        let is_old = since(occurred_at, begun_ms) >= self.delay + COMMIT_LAG_MAX;
         let mut closing = self.closing.asked.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if *closing {
@@ -65,10 +71,9 @@ impl CdnAgain {
                     "the program stops: the second purge comes after the next start",
                 ));
             }
-            let age = self.clock.now_ms().saturating_sub(occurred_at).max(0);
-            let by_clock = self.delay.saturating_sub(Duration::from_millis(age.unsigned_abs()));
+            let by_clock = self.delay.saturating_sub(since(begun_ms, self.clock.now_ms()));
             let left = by_clock.min(self.delay.saturating_sub(begun.elapsed()));
-            if left.is_zero() {
+            if is_old || left.is_zero() {
                 return Ok(());
             }
             let woken = self.closing.changed.wait_timeout(closing, left.min(LOOK));

@@ -197,6 +197,8 @@ impl Writer {
             if self.group.is_empty() {
                 return Err(Attempt::NotTaken);
             }
+            // Another process may hold it for long.
+            self.inbox.sleepers().wake_all();
             thread::sleep(Duration::from_micros(fastrand::u64(LOCK_PAUSE_US_MAX / 10..=LOCK_PAUSE_US_MAX)));
         }
     }
@@ -305,12 +307,14 @@ impl Writer {
         let committed = matches!(common, Verdict::Own);
         let mut wake = false;
         let mut callers = Vec::with_capacity(self.group.len());
-        for Member { ticket, verdict, erred, .. } in self.group.drain(..) {
-            wake |= committed && ticket.wake && verdict.is_none() && !erred;
-            callers.extend(ticket.answer(verdict.unwrap_or_else(|| common.clone())));
+        for Member { ticket, verdict, erred, .. } in &mut self.group {
+            wake |= committed && ticket.wake && verdict.is_none() && !*erred;
+            callers.extend(ticket.answer(verdict.take().unwrap_or_else(|| common.clone())));
         }
         self.answered = callers.len();
         self.inbox.sleepers().add(&mut callers);
+        // Foreign code runs only now.
+        self.group.drain(..).for_each(|member| member.ticket.free());
         wake
     }
 }

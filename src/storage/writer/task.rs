@@ -77,15 +77,22 @@ impl Ticket {
         self.task.run(tx)
     }
 
-    /// Answers the caller and frees what the task held. Who waits for the answer is to be woken: one of the crate's own tasks
-    /// is at once, a caller is given back.
-    pub(super) fn answer(mut self, verdict: Verdict) -> Option<Thread> {
+    /// Answers the caller. Runs no foreign code, so that nothing of one task keeps another's caller asleep: what the task held is
+    /// there until [`free`](Self::free). Who waits for the answer is to be woken: one of the crate's own tasks is at once, a caller
+    /// is given back.
+    pub(super) fn answer(&mut self, verdict: Verdict) -> Option<Thread> {
         let waiter = self.close(verdict)?;
         if self.is_callers {
             return Some(waiter);
         }
         waiter.unpark();
         None
+    }
+
+    /// Frees what an answered task held, also a result that nobody waits for.
+    pub(super) fn free(mut self) {
+        self.empty();
+        drop_safely(self);
     }
 
     /// Ends the wait of a task that was never handed over.
@@ -98,12 +105,23 @@ impl Ticket {
     fn close(&mut self, verdict: Verdict) -> Option<Thread> {
         self.answered = true;
         self.task.leave_queue(CANCELLED);
-        let waiter = self.task.answer(verdict);
-        // Dropping a caller's closure or value may run foreign code, which must not take the queue-writer down.
-        if catch_unwind(AssertUnwindSafe(|| self.task.empty())).is_err() {
-            log::error!("event=panic_in_drop note=\"a task's closure or result panicked while it was dropped\"");
-        }
-        waiter
+        self.task.answer(verdict)
+    }
+
+    fn empty(&mut self) {
+        drop_safely(self.probe.take());
+        self.task.empty();
+    }
+}
+
+/// Dropping a caller's closure or value may run foreign code, which must not take the queue-writer down.
+fn drop_safely<T>(value: T) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
+        // What it panicked with may panic again.
+        let text = panic_text(panic);
+        log::error!(
+            "event=panic_in_drop note=\"a task's closure or result panicked while it was dropped\" panic={text:?}"
+        );
     }
 }
 
@@ -120,6 +138,7 @@ impl Drop for Ticket {
         if let Some(waiter) = self.close(verdict) {
             waiter.unpark();
         }
+        self.empty();
     }
 }
 
@@ -141,11 +160,17 @@ impl<T, E> Pending<T, E> {
         let mut deadline = self.deadline;
         let may_wait = !self.writer.is_this_thread();
         let me = thread::current();
+        let mut has_slept = false;
         loop {
             if let Some(answer) = self.task.take_answer(Some(&me)) {
                 self.task.wake_others();
                 return answer;
             }
+            if has_slept {
+                // Perhaps woken for an answer it has taken before: those behind it in the chain shall not sleep on for that.
+                self.task.wake_others();
+            }
+            has_slept = true;
             if !may_wait {
                 self.task.cancel();
                 return Err(TransactError::WouldDeadlock);
@@ -238,7 +263,7 @@ trait Task: Send + Sync {
     fn run(&self, tx: &Transaction<'_>) -> Ran;
     /// Gives the one answer, and back who waits for it.
     fn answer(&self, verdict: Verdict) -> Option<Thread>;
-    /// Frees what an answered task held.
+    /// Frees what an answered task held but the answer. Panics are caught.
     fn empty(&self);
 }
 
@@ -340,7 +365,9 @@ where
             let mut parts = self.parts();
             (parts.work.take(), parts.result.take())
         };
-        drop((work, unused));
+        // One by one: two that panic in one unwinding end the program.
+        drop_safely(work);
+        drop_safely(unused);
     }
 }
 

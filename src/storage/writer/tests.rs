@@ -1,5 +1,7 @@
 //! Failures that cannot be brought about from outside: a COMMIT that fails, a writer that dies, a disk that is full.
 
+mod waking;
+
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
