@@ -52,6 +52,15 @@ impl Bench {
         told
     }
 
+    /// Waits until a write was refused for want of room.
+    fn wait_until_full(&self) {
+        let begun = std::time::Instant::now();
+        while !self.database.writer().last_fault().is_some_and(|fault| fault.is_full()) {
+            assert!(begun.elapsed() < LONG, "it never fills up");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     fn pages(&self) -> u32 {
         self.database.read(|connection| connection.query_row("PRAGMA page_count", [], |row| row.get(0))).unwrap()
     }
@@ -99,12 +108,7 @@ fn a_ledger_on_a_full_disk_holds_the_message_runs_nothing_and_goes_on_when_there
     bench.database.writer().limit_pages(bench.pages());
     // Far more than the pages there are can take in: the claim cannot be written.
     let settled = bench.deliver(2, 200_000);
-    let refused = || bench.database.writer().last_fault().is_some_and(|fault| fault.is_full());
-    let begun = std::time::Instant::now();
-    while !refused() {
-        assert!(begun.elapsed() < LONG, "it never fills up");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    bench.wait_until_full();
     assert_eq!((seen.count(), settled.try_recv().is_err()), (1, true), "not run, not acknowledged, not given back");
     bench.database.writer().limit_pages(1_000_000);
     assert!(settled.recv_timeout(LONG).unwrap());
@@ -136,7 +140,8 @@ fn a_failure_while_the_disk_fills_up_is_one_attempt() {
         database.writer().limit_pages(pages);
     }));
     let settled = bench.deliver(1, 10);
-    seen.wait_for(1);
+    bench.wait_until_full();
+    assert_eq!(seen.count(), 1);
     bench.database.writer().limit_pages(1_000_000);
     assert!(settled.recv_timeout(LONG).unwrap());
     assert_eq!((failures.load(Ordering::SeqCst), seen.count()), (1, 2), "one failure is one attempt");

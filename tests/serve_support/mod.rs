@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 #[path = "../waiting/mod.rs"]
-mod waiting;
+pub mod waiting;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+pub use super::serve_support::waiting::wait_until;
 use vayu_articles::article::{self, Article, ArticlePatch, ArticleRepository, Expected, NewArticle};
 use vayu_articles::clock::{SharedClock, SystemClock};
 use vayu_articles::http::engine::{Engine, EngineOptions, Request};
@@ -352,12 +353,4 @@ fn serve(site: Site, barrier: Arc<Barrier>) -> Engine {
     let engine = Engine::new(options, Arc::new(handler));
     engine.start(&StartContext::standalone("http", LONG)).unwrap();
     engine
-}
-
-pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < LONG, "never: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }

@@ -12,8 +12,9 @@ use crate::storage::TransactError;
 
 impl Operator {
     /// Gives an event up for a handler: an open exception (also if it runs at this moment: its outcome no longer
-    /// counts), a dead letter, or an event that the handler has still before it, which is then skipped. The next event
-    /// of its key is due at once. `reason` goes into its history.
+    /// counts), a dead letter, or an event that the handler has still before it, which is then skipped; one that the lane
+    /// has read already may still be called, to no effect on its state. The next event of its key is due at once. `reason`
+    /// goes into its history.
     ///
     /// # Errors
     /// A [`DiscardError`]; nothing was changed then.

@@ -1,5 +1,6 @@
 //! One group, one transaction: run the tasks, commit, answer. What goes wrong is sorted here so that it costs the fewest.
 
+use std::hint;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -167,7 +168,8 @@ impl Writer {
             if now >= *until.get_or_insert(now + self.patience) {
                 break;
             }
-            thread::yield_now();
+            // Not given to other threads: on a busy machine it would come back after milliseconds, in the middle of a transaction.
+            hint::spin_loop();
         }
         None
     }
