@@ -85,17 +85,57 @@ fn each_command_prints_one_document_with_the_fields_it_promises() {
 }
 
 #[test]
-fn tables_fit_a_hundred_columns() {
+fn a_pipe_gets_tables_that_nothing_is_cut_off_from() {
     let dir = tempfile::tempdir().expect("tempdir");
     shop(dir.path());
-    for args in [&["outbox", "list"], &["outbox", "stats"], &["handler", "list"]] {
-        let (code, out, _) = run(dir.path(), args);
-        assert_eq!(code, 0);
-        assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
-    }
     let (_, out, err) = run(dir.path(), &["outbox", "list", "--limit", "1"]);
-    assert!(out.contains("far beyond") || out.contains('…'), "{out}");
+    let reason = "a long reason that goes on and on, far beyond what fits a line ".repeat(3);
+    assert!(out.contains(reason.trim_end()) && !out.contains('…'), "{out}");
     assert!(err.contains("--after 2@mail"), "{err}");
+    let (_, out, _) = run(dir.path(), &["outbox", "trace", "request-1"]);
+    let times = out.lines().skip(1).filter(|line| line.split_whitespace().nth(1).is_some_and(|at| at.ends_with('Z')));
+    assert_eq!(times.count(), 4, "{out}");
+}
+
+#[test]
+fn stats_say_in_a_line_why_and_since_when_a_lane_is_paused_or_does_not_run() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let dir = dir.path();
+    let database = Database::open(dir.join("shop.db"), &[outbox::COMPONENT], Options::default()).expect("opens");
+    let reason = format!("the shop\u{1b}[2J answers 503\nagain and again{} END", ", and again".repeat(100));
+    let down = move |_: &Event| {
+        Err(DispatchError::Unavailable { reason: reason.clone(), retry_after: Some(Duration::from_secs(900)) })
+    };
+    let relay = Relay::builder(&database).handler_fn("hook", down).handler_fn("mail", |_: &Event| Ok(()));
+    let relay = relay.start().expect("starts");
+    let event = NewEvent::from_json("order.placed.v1", "{}");
+    database.writer().transact(move |tx| outbox::insert(tx, &event)).expect("committed");
+    let soon = Instant::now() + Duration::from_secs(30);
+    let paused = |lane: &Value| lane["paused_until"].is_string() && lane["owner_state"] == "alive";
+    let stats = loop {
+        let stats = json(dir, &["outbox", "stats"]);
+        if paused(&stats["lanes"][0]) {
+            break stats;
+        }
+        assert!(Instant::now() < soon, "{stats}");
+    };
+    let moment = |field: &str| stats["lanes"][0][field].as_str().expect("a moment").to_owned();
+    let (since, until) = (moment("outage_since"), moment("paused_until"));
+    for args in [&["outbox", "stats"], &["handler", "list"]] {
+        let (_, out, _) = run(dir, args);
+        let said =
+            format!("lane hook is paused since {since} until {until}: the shop [2J answers 503 again and again, ");
+        let line = out.lines().find(|line| line.starts_with("lane hook")).unwrap_or_default();
+        assert!(line.starts_with(&said) && line.ends_with('…') && line.chars().count() < 700, "{out}");
+        assert!(!out.contains("lane mail"), "one that runs and keeps up needs no line: {out}");
+    }
+    relay.stop(soon).expect("stops");
+    let (_, out, _) = run(dir, &["outbox", "stats"]);
+    assert!(
+        out.contains("lane hook has no owner: 1 events are kept for it; when it last ran it was paused since"),
+        "{out}"
+    );
+    database.close(soon).expect("closes");
 }
 
 #[test]

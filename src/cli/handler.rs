@@ -8,7 +8,8 @@ use serde_json::json;
 use super::outbox::state_of;
 use super::output::{Output, printable};
 use super::{
-    CliError, HandlerArgs, HandlerCommand, HandlersArgs, RenameArgs, RetireArgs, RewindArgs, exit, json, log_file,
+    CliError, HandlerArgs, HandlerCommand, HandlersArgs, RenameArgs, RetireArgs, RewindArgs, exit, json, lane_line,
+    log_file,
 };
 use crate::outbox::{HeldLane, HoldError, LaneInfo, Operator, RewindTo};
 use crate::storage::TransactError;
@@ -40,6 +41,9 @@ fn list(operator: &Operator, as_json: bool, out: &mut Output) -> Result<(), CliE
     }
     let rows: Vec<_> = stats.lanes.iter().map(row).collect();
     out.table(["HANDLER", "CURSOR", "ON DEAD LETTER", "STATE", "EVENTS"], &rows)?;
+    for line in stats.lanes.iter().filter_map(lane_line::of) {
+        out.line(&line)?;
+    }
     Ok(())
 }
 
