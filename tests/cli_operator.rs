@@ -139,6 +139,33 @@ fn stats_say_in_a_line_why_and_since_when_a_lane_is_paused_or_does_not_run() {
 }
 
 #[test]
+fn a_retire_is_refused_while_a_program_has_the_handler_and_says_what_is_dropped() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let dir = dir.path();
+    let database = Database::open(dir.join("shop.db"), &[outbox::COMPONENT], Options::default()).expect("opens");
+    let down = |_: &Event| Err(DispatchError::unavailable("nobody answers"));
+    let handler = || HandlerFn::new(down).types(&["order.*"]);
+    let relay = Relay::builder(&database).handler("hook", handler()).start().expect("starts");
+    for event_type in ["order.placed.v1", "article.created.v1", "order.paid.v1"] {
+        let event = NewEvent::from_json(event_type, "{}");
+        database.writer().transact(move |tx| outbox::insert(tx, &event)).expect("committed");
+    }
+    let soon = Instant::now() + Duration::from_secs(30);
+    while json(dir, &["outbox", "stats"])["lanes"][0]["paused_until"].is_null() {
+        assert!(Instant::now() < soon);
+    }
+    let (code, _, err) = run(dir, &["handler", "retire", "hook"]);
+    assert!(code == 1 && err.contains(&format!("(pid {}) has that handler", std::process::id())), "{err}");
+    let lane = &json(dir, &["outbox", "stats"])["lanes"][0];
+    assert_eq!((&lane["held"], &lane["owner_state"]), (&false.into(), &"alive".into()), "nothing was changed");
+    relay.stop(soon).expect("stops");
+    let (code, out, _) = run(dir, &["handler", "retire", "hook"]);
+    assert_eq!(code, 0);
+    assert!(out.contains("discarded with it: 0;") && out.trim_end().ends_with("gets no more: 2"), "{out}");
+    database.close(soon).expect("closes");
+}
+
+#[test]
 fn a_check_that_finds_something_ends_with_1_says_how_to_mend_it_and_does() {
     let dir = tempfile::tempdir().expect("tempdir");
     shop(dir.path());

@@ -229,7 +229,9 @@ pub enum HandlerCommand {
     Rewind(RewindArgs),
     /// Give a handler and its exceptions another name; stop the program that has it first
     Rename(RenameArgs),
-    /// Forget a handler for good and discard what it left; stop the program that has it first
+    /// Forget a handler for good and discard what it left; refused while a program that runs has it
+    ///
+    /// It says how many failed events were discarded, and how many events of the log the handler never got.
     Retire(RetireArgs),
 }
 
