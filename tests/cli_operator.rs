@@ -139,6 +139,19 @@ fn stats_say_in_a_line_why_and_since_when_a_lane_is_paused_or_does_not_run() {
 }
 
 #[test]
+fn a_delivered_event_is_due_again_by_force() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    shop(dir.path());
+    let (code, out, err) = run(dir.path(), &["outbox", "replay", "mail", "1", "--force"]);
+    assert!(code == 0 && out.contains("event 1 is due again for mail"), "{out}{err}");
+    let story = json(dir.path(), &["outbox", "show", "1"]);
+    let row = &story["exceptions"][0];
+    assert_eq!((&row["state"], &row["replays"]), (&"retry".into(), &1.into()));
+    let (code, _, err) = run(dir.path(), &["outbox", "replay", "mail", "1", "--force"]);
+    assert!(code == 1 && err.contains("its state is retry"), "{err}");
+}
+
+#[test]
 fn a_retire_is_refused_while_a_program_has_the_handler_and_says_what_is_dropped() {
     let dir = tempfile::tempdir().expect("tempdir");
     let dir = dir.path();
@@ -188,6 +201,9 @@ fn what_is_refused_says_why() {
         (&["outbox", "edit", "mail", "2", "--payload", "{"][..], 1, "is not JSON"),
         (&["outbox", "resume", "mail", "good"], 1, "no event of that key is parked"),
         (&["outbox", "replay", "mail"], 2, "required"),
+        (&["outbox", "replay", "mial", "1"], 1, "knows no handler of that name"),
+        (&["outbox", "replay", "mail", "1"], 1, "--force overrules that"),
+        (&["outbox", "replay", "mail", "9", "--force"], 1, "holds no such event"),
         (&["outbox", "replay", "mail", "--state", "retry"], 2, "dead_letter or parked"),
         (&["outbox", "list", "--older-than", "soon"], 2, "15m"),
         (&["outbox", "list", "--after", "soon"], 2, "4711@search"),

@@ -253,6 +253,9 @@ statements! {
         updated_at) SELECT id, ?2, event_key, 'discarded', ?3, ?4, ?5, ?5 FROM event_outbox WHERE id = ?1";
     DISCARD_ROW = "UPDATE deliveries SET state = 'discarded', crashes = 0, next_attempt_at = NULL, reason = ?3, \
         history = ?4, updated_at = ?5 WHERE outbox_id = ?1 AND handler = ?2";
+    /// A row as if it had failed once, for an event that went through at the first try.
+    NEW_DELIVERED = "INSERT INTO deliveries (outbox_id, handler, event_key, state, history, created_at, updated_at) \
+        SELECT id, ?2, event_key, 'done', '[]', ?3, ?3 FROM event_outbox WHERE id = ?1";
     REPLAY_ROW = "UPDATE deliveries SET state = ?3, next_attempt_at = ?4, crashes = ?5, history = ?6, updated_at = ?7, \
         attempts = 0, replays = replays + 1, superseded_by = NULL \
         WHERE outbox_id = ?1 AND handler = ?2";
