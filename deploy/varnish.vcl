@@ -1,8 +1,9 @@
 # Varnish 6 or newer in front: pages come from memory, and are forgotten when an article changes.
 #
 #   vayu-articles serve --site https://example.org --cdn http://127.0.0.1:6081/ --cdn-shape keys --cdn-ttl 10m
-#   varnishd -a :6081 -f /etc/varnish/varnish.vcl
+#   varnishd -a :6081 -f /etc/varnish/default.vcl -s default,256m
 #
+# With another --addr of `serve`, change .host and .port of the backend below. Without --cdn-ttl nothing is kept.
 # docs/cdn.md says what each setting does. Purges by address work, too (--cdn-shape purge or ban).
 vcl 4.1;
 

@@ -13,8 +13,9 @@
 //! such request. A receiver of yours does its work, or puts it into a queue of its own, before it answers 204: then nothing is lost.
 
 use std::collections::{HashSet, VecDeque};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -34,11 +35,28 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A message may be sent again after hours: remember as many as may come in such a time, better in a database.
 const REMEMBERED: usize = 100_000;
 
-fn main() -> Result<(), BoxError> {
+const NO_SECRET: &str = "set the variable WEBHOOK_SECRET to the secret of the webhooks file (whsec_...); to make one: \
+                         export WEBHOOK_SECRET=\"whsec_$(openssl rand -base64 32)\"";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("webhook_receiver: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), BoxError> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:9000".to_owned());
-    let secrets = std::env::var("WEBHOOK_SECRET").map_err(|_| "set WEBHOOK_SECRET to whsec_...")?;
-    let secrets = secrets.split_whitespace().map(str::parse).collect::<Result<Vec<Secret>, _>>()?;
-    let listener = TcpListener::bind(&address)?;
+    let secrets = std::env::var("WEBHOOK_SECRET").unwrap_or_default();
+    let secrets = secrets.split_whitespace().map(str::parse).collect::<Result<Vec<Secret>, _>>();
+    let secrets = secrets.map_err(|error| format!("WEBHOOK_SECRET {error}"))?;
+    if secrets.is_empty() {
+        return Err(NO_SECRET.into());
+    }
+    let listener = TcpListener::bind(&address).map_err(|error| format!("cannot listen on {address}: {error}"))?;
     println!("listening on http://{}/", listener.local_addr()?);
     let receiver = Arc::new(Receiver { secrets, seen: Mutex::default(), connections: AtomicUsize::new(0) });
     for stream in listener.incoming() {
@@ -130,11 +148,13 @@ impl Receiver {
 
         // The same message is done once, also when two connections bring it: the work is done while the ids are locked.
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let what =
+            format!("id={id} timestamp={} type={} subject={}", received.timestamp, event["type"], event["subject"]);
         if seen.ids.contains(id) {
-            println!("again: {id}");
+            println!("already had: {what}");
             return Ok(());
         }
-        println!("event: {} {} {id} {}", event["type"], event["subject"], event["data"]);
+        println!("event: {what} data={}", event["data"]);
         seen.remember(id);
         Ok(())
     }
@@ -159,6 +179,11 @@ impl Request {
     }
 }
 
+fn is_end(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, TimedOut, WouldBlock};
+    matches!(error.kind(), ConnectionAborted | ConnectionReset | TimedOut | WouldBlock)
+}
+
 /// The next request, `None` at the end of the connection.
 fn read(reader: &mut BufReader<TcpStream>) -> Result<Option<Request>, Refusal> {
     let bad = |reason: String| Refusal("400 Bad Request", reason);
@@ -171,6 +196,8 @@ fn read(reader: &mut BufReader<TcpStream>) -> Result<Option<Request>, Refusal> {
             Ok(_) if !line.ends_with('\n') => return Err(bad("the head is cut or too long".to_owned())),
             Ok(_) if line.trim_end().is_empty() => break,
             Ok(_) => lines.push(line.trim_end().to_owned()),
+            // Silent for long, or gone, between two requests: that is how a connection ends.
+            Err(error) if is_end(&error) && lines.is_empty() && line.is_empty() => return Ok(None),
             Err(error) => return Err(bad(error.to_string())),
         }
     }

@@ -215,6 +215,22 @@ fn the_printed_command_runs_as_it_stands_and_other_crates_log_no_details() {
 }
 
 #[test]
+fn purges_without_a_lifetime_for_pages_are_warned_of() {
+    for (shape, ttl, warned) in
+        [("keys", None, true), ("purge", None, true), ("keys", Some("10m"), false), ("json", None, false)]
+    {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let mut args = vec!["--site", "http://example.org", "--cdn", "http://127.0.0.1:9/", "--cdn-shape", shape];
+        args.extend(ttl.into_iter().flat_map(|ttl| ["--cdn-ttl", ttl]));
+        let server = Server::start(dir.path(), &args);
+        server.signal("TERM");
+        let (_, _, log) = server.end();
+        let said = log.contains(&format!("event=cdn_keeps_nothing shape={shape}"));
+        assert_eq!(said, warned, "{shape} {ttl:?}: {log}");
+    }
+}
+
+#[test]
 fn an_empty_database_is_seeded_once() {
     let dir = tempfile::tempdir().expect("tempdir");
     let folder = posts(dir.path(), 3);

@@ -215,9 +215,11 @@ fn a_webhooks_file_that_cannot_work_ends_the_start_with_exit_code_2_and_no_secre
         (good.replace("https://example.org", "http://192.168.0.7"), "192.168.0.7, an address that is private"),
         (good.replace("https://example.org", "http://localhost:1"), "allow_private"),
         (good.replace("https://", "https://me:pw@"), "must have no user and no password"),
-        (good.replace("whsec_", ""), "line 1: webhook \"shop\": secret must begin with whsec_"),
-        (format!("{good}{good}"), "line 5: webhook \"shop\": there is another endpoint of this name"),
-        (format!("{good}timeout = \"30s\""), "timeout must be above zero and at most 25s"),
+        (good.replace("whsec_", ""), "line 4: webhook \"shop\": secret must begin with whsec_"),
+        (format!("{good}{good}"), "line 6: webhook \"shop\": there is another endpoint of this name"),
+        (format!("{good}timeout = \"30s\""), "line 5: webhook \"shop\": timeout must be above zero and at most 25s"),
+        (format!("{good}types = [\"artcle.*\"]"), "no event is of the type \"artcle.*\""),
+        (good.replace("[[webhook]]", "[webhook]"), "write [[webhook]], with double brackets"),
     ] {
         let (code, said) = serve(&text, &[]);
         assert!(code == 2 && said.contains(part) && said.contains("webhooks.toml"), "{code} {said}");
@@ -227,6 +229,14 @@ fn a_webhooks_file_that_cannot_work_ends_the_start_with_exit_code_2_and_no_secre
     assert!(!place.data().join("articles.db").exists(), "nothing was done");
     let (code, said) = serve(&good, &["--print-config"]);
     assert!(code == 0 && said.contains("[webhooks]") && said.contains("webhooks.toml\""), "{said}");
+}
+
+#[test]
+fn a_file_without_an_endpoint_is_warned_of() {
+    let place = Place::new();
+    let server = start(&place, &arguments(&place, &[]));
+    assert!(server.log_text().contains("event=webhooks_none"), "{}", server.log_text());
+    place.stop(server);
 }
 
 #[test]

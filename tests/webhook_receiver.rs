@@ -94,9 +94,10 @@ fn it_believes_what_is_signed_once_and_refuses_the_rest() {
     let now = SystemClock.now_ms();
     let sender = example.sender(SECRET, now);
     sender.handle(&event()).expect("delivered");
-    assert_eq!(example.line(), r#"event: "article.created.v1" "a-1" e-1 {"slug":"heron"}"#);
+    let what = format!(r#"id=e-1 timestamp={} type="article.created.v1" subject="a-1""#, now / 1_000);
+    assert_eq!(example.line(), format!(r#"event: {what} data={{"slug":"heron"}}"#));
     sender.handle(&event()).expect("delivered before");
-    assert_eq!(example.line(), "again: e-1");
+    assert_eq!(example.line(), format!("already had: {what}"));
 
     for (secret, now_ms, why) in
         [(OTHER, now, "no signature fits"), (SECRET, now - 400_000, "s old"), (SECRET, now + 400_000, "s old")]
@@ -125,5 +126,19 @@ fn it_believes_what_is_signed_once_and_refuses_the_rest() {
     sender.handle(&again).expect("delivered");
     let lines = std::iter::repeat_with(|| example.line());
     let line = lines.take(10).find(|line| line.starts_with("event:")).expect("a forced replay is a message of its own");
-    assert!(line.contains(" e-1:r1 "), "{line}");
+    assert!(line.contains(" id=e-1:r1 "), "{line}");
+}
+
+#[test]
+fn without_a_secret_it_says_what_to_set() {
+    for (secret, part) in
+        [(None, "set the variable WEBHOOK_SECRET"), (Some("x"), "WEBHOOK_SECRET must begin with whsec_")]
+    {
+        let mut command = Command::new(binary());
+        command.arg("127.0.0.1:0").env_remove("WEBHOOK_SECRET").envs(secret.map(|secret| ("WEBHOOK_SECRET", secret)));
+        let ended = command.output().expect("runs");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(!ended.status.success() && said.starts_with("webhook_receiver: ") && said.contains(part), "{said}");
+        assert!(!said.contains("Error"), "as a sentence: {said}");
+    }
 }

@@ -71,6 +71,13 @@ impl Settings {
         if self.cdn.is_none() && self.cdn_ttl.is_none() {
             return Ok(None);
         }
+        if self.cdn_ttl.is_none() && self.cdn_shape != CdnShape::Json {
+            log::warn!(
+                "event=cdn_keeps_nothing shape={} reason=\"pages do not say how long a cache may keep them, so one that \
+                 goes by that, as with deploy/varnish.vcl, keeps none: set --cdn-ttl, such as 10m\"",
+                format!("{:?}", self.cdn_shape).to_lowercase()
+            );
+        }
         Edge::new(self.cdn_shape, &self.cdn_key_header, self.cdn_ttl).map(Some).map_err(refused)
     }
 }
