@@ -218,3 +218,37 @@ fn an_event_that_a_rewind_put_before_the_lane_again_is_refused_until_it_is_deliv
     assert_eq!(handler.ids(), [ids[0], ids[1], ids[0], ids[1]], "in the order of the key");
     stop(&relay);
 }
+
+#[test]
+fn with_several_threads_a_resent_event_does_not_run_beside_a_later_one_of_its_key() {
+    let site = Site::new();
+    let (began, begins) = unbounded();
+    let (go, gone) = unbounded::<()>();
+    let handler = HandlerFn::new(move |event: &Event| {
+        began.send((event.id, event.forced)).unwrap();
+        if event.key.as_deref() == Some("a") {
+            gone.recv_timeout(LONG).unwrap();
+        }
+        Ok(())
+    });
+    let relay = site.relay().handler("h", handler.concurrency(4)).start().unwrap();
+    let begun = || begins.recv_timeout(LONG).unwrap();
+    let first = site.insert("a");
+    assert_eq!(begun(), (first, false));
+    go.send(()).unwrap();
+    drain(&relay);
+    let second = site.insert("a");
+    assert_eq!(begun(), (second, false));
+    site.operator().replay(first, "h", true).unwrap();
+    // Other threads get on, so the lane has looked at what is due since.
+    for key in ["b", "c", "d"] {
+        let other = site.insert(key);
+        assert_eq!(begun(), (other, false));
+    }
+    go.send(()).unwrap();
+    assert_eq!(begun(), (first, true));
+    go.send(()).unwrap();
+    drain(&relay);
+    stop(&relay);
+    assert!(begins.is_empty() && check(&site.database).unwrap().is_clean());
+}
