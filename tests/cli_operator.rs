@@ -199,6 +199,8 @@ fn what_is_refused_says_why() {
     shop(dir.path());
     for (args, code, why) in [
         (&["outbox", "edit", "mail", "2", "--payload", "{"][..], 1, "is not JSON"),
+        (&["outbox", "edit", "mial", "2", "--payload", "1"], 1, "knows no handler \"mial\"; known: mail"),
+        (&["outbox", "resume", "mial", "bad"], 1, "knows no handler \"mial\"; known: mail"),
         (&["outbox", "resume", "mail", "good"], 1, "no event of that key is parked"),
         (&["outbox", "replay", "mail"], 2, "required"),
         (&["outbox", "replay", "mial", "1"], 1, "knows no handler of that name"),

@@ -4,9 +4,10 @@ use std::io::Read;
 
 use serde_json::json;
 
+use super::exceptions::must_be_known;
 use super::output::{Output, printable};
 use super::{CliError, DiscardArgs, EditArgs, ReplayArgs, ResumeArgs, json};
-use crate::outbox::{EditError, EventStory, ExceptionState, MAX_PAYLOAD_BYTES, Operator, ReplayError};
+use crate::outbox::{EditError, EventStory, ExceptionState, MAX_PAYLOAD_BYTES, Operator, ReplayError, ResumeError};
 use crate::storage::TransactError;
 
 pub(super) fn replay(operator: &Operator, args: &ReplayArgs, out: &mut Output) -> Result<(), CliError> {
@@ -54,6 +55,9 @@ pub(super) fn edit(operator: &Operator, args: &EditArgs, out: &mut Output) -> Re
     let payload = if payload == "-" { read_stdin()? } else { payload.clone() };
     let id = position(operator, event)?;
     operator.edit(id, handler, payload, *force).map_err(|error| {
+        if let (TransactError::Task(EditError::NotFound), Err(unknown)) = (&error, must_be_known(operator, handler)) {
+            return unknown;
+        }
         let hint = match &error {
             TransactError::Task(EditError::Superseded { .. }) => "; --force overrules that",
             _ => "",
@@ -90,9 +94,10 @@ pub(super) fn discard(operator: &Operator, args: &DiscardArgs, out: &mut Output)
 
 pub(super) fn resume(operator: &Operator, args: &ResumeArgs, out: &mut Output) -> Result<(), CliError> {
     let ResumeArgs { handler, key, shape } = args;
-    let passed = operator
-        .resume(handler, key)
-        .map_err(|error| CliError::failed(format!("key {key:?} at {handler:?} was not resumed: {error}")))?;
+    let passed = operator.resume(handler, key).map_err(|error| match must_be_known(operator, handler) {
+        Err(unknown) if matches!(error, TransactError::Task(ResumeError::NotParked)) => unknown,
+        _ => CliError::failed(format!("key {key:?} at {handler:?} was not resumed: {error}")),
+    })?;
     if shape.json {
         return json::print(&json!({ "handler": handler, "key": key, "passed_over": passed }), out);
     }

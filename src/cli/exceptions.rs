@@ -76,7 +76,8 @@ impl FilterArgs {
     }
 }
 
-fn must_be_known(operator: &Operator, handler: &str) -> Result<(), CliError> {
+/// So that a name with a slip in it is called that.
+pub(super) fn must_be_known(operator: &Operator, handler: &str) -> Result<(), CliError> {
     let lanes = operator.lanes().map_err(|error| CliError::failed(error.to_string()))?;
     if lanes.iter().any(|lane| lane.handler == handler) {
         return Ok(());
