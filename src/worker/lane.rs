@@ -203,8 +203,9 @@ impl Lane {
             failed = failed.saturating_add(1);
             let pause = subscriber.policy.pause_delay(failed, None, fastrand::f64());
             log::warn!(
-                "worker handler={} cannot begin reason={error:?} again_in_ms={}",
+                "worker handler={} cannot begin reason={:?} again_in_ms={}",
                 subscriber.name,
+                error.to_string(),
                 pause.as_millis()
             );
             if self.stops_within(pause) {
