@@ -143,3 +143,23 @@ fn stats_show_the_limit_that_is_set_and_a_refusal_says_what_can_be_done_instead(
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(said.contains("job 1 is pending") && said.contains("it can be cancelled"), "{said}");
 }
+
+#[test]
+fn a_list_in_a_pipe_has_the_whole_reason_and_the_whole_times() {
+    let dir = site();
+    let lines = "{\"op\": \"update\", \"body\": {\"slug\": \"later\", \"patch\": {\"content\": \"y\"}}}\n\
+        {\"op\": \"delete\", \"body\": {\"slug\": \"a\"}, \"run_at\": \"2099-01-01T05:00:00Z\"}\n";
+    std::fs::write(dir.path().join("jobs.jsonl"), lines).expect("a file");
+    done(&dir, &["enqueue", "jobs.jsonl"]);
+    done(&dir, &["jobs", "cancel", "1"]);
+    assert!(done(&dir, &["jobs", "replay", "1"]).contains("dead_letter"));
+    let listed = json(&dir, &["jobs", "list", "--json"]);
+    let table = done(&dir, &["jobs", "list"]);
+    assert!(table.contains("2099-01-01T05:00:00.000Z"), "{table}");
+    for job in listed["jobs"].as_array().expect("a list") {
+        for field in ["updated_at", "last_error"] {
+            assert!(job[field].as_str().is_none_or(|text| table.contains(text)), "{field}: {table}");
+        }
+    }
+    assert!(listed["jobs"].as_array().is_some_and(|jobs| jobs.iter().any(|job| job["last_error"].is_string())));
+}

@@ -85,17 +85,97 @@ fn each_command_prints_one_document_with_the_fields_it_promises() {
 }
 
 #[test]
-fn tables_fit_a_hundred_columns() {
+fn a_pipe_gets_tables_that_nothing_is_cut_off_from() {
     let dir = tempfile::tempdir().expect("tempdir");
     shop(dir.path());
-    for args in [&["outbox", "list"], &["outbox", "stats"], &["handler", "list"]] {
-        let (code, out, _) = run(dir.path(), args);
-        assert_eq!(code, 0);
-        assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
-    }
     let (_, out, err) = run(dir.path(), &["outbox", "list", "--limit", "1"]);
-    assert!(out.contains("far beyond") || out.contains('…'), "{out}");
+    let reason = "a long reason that goes on and on, far beyond what fits a line ".repeat(3);
+    assert!(out.contains(reason.trim_end()) && !out.contains('…'), "{out}");
     assert!(err.contains("--after 2@mail"), "{err}");
+    let (_, out, _) = run(dir.path(), &["outbox", "trace", "request-1"]);
+    let times = out.lines().skip(1).filter(|line| line.split_whitespace().nth(1).is_some_and(|at| at.ends_with('Z')));
+    assert_eq!(times.count(), 4, "{out}");
+}
+
+#[test]
+fn stats_say_in_a_line_why_and_since_when_a_lane_is_paused_or_does_not_run() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let dir = dir.path();
+    let database = Database::open(dir.join("shop.db"), &[outbox::COMPONENT], Options::default()).expect("opens");
+    let reason = format!("the shop\u{1b}[2J answers 503\nagain and again{} END", ", and again".repeat(100));
+    let down = move |_: &Event| {
+        Err(DispatchError::Unavailable { reason: reason.clone(), retry_after: Some(Duration::from_secs(900)) })
+    };
+    let relay = Relay::builder(&database).handler_fn("hook", down).handler_fn("mail", |_: &Event| Ok(()));
+    let relay = relay.start().expect("starts");
+    let event = NewEvent::from_json("order.placed.v1", "{}");
+    database.writer().transact(move |tx| outbox::insert(tx, &event)).expect("committed");
+    let soon = Instant::now() + Duration::from_secs(30);
+    let paused = |lane: &Value| lane["paused_until"].is_string() && lane["owner_state"] == "alive";
+    let stats = loop {
+        let stats = json(dir, &["outbox", "stats"]);
+        if paused(&stats["lanes"][0]) {
+            break stats;
+        }
+        assert!(Instant::now() < soon, "{stats}");
+    };
+    let moment = |field: &str| stats["lanes"][0][field].as_str().expect("a moment").to_owned();
+    let (since, until) = (moment("outage_since"), moment("paused_until"));
+    for args in [&["outbox", "stats"], &["handler", "list"]] {
+        let (_, out, _) = run(dir, args);
+        let said =
+            format!("lane hook is paused since {since} until {until}: the shop [2J answers 503 again and again, ");
+        let line = out.lines().find(|line| line.starts_with("lane hook")).unwrap_or_default();
+        assert!(line.starts_with(&said) && line.ends_with('…') && line.chars().count() < 700, "{out}");
+        assert!(!out.contains("lane mail"), "one that runs and keeps up needs no line: {out}");
+    }
+    relay.stop(soon).expect("stops");
+    let (_, out, _) = run(dir, &["outbox", "stats"]);
+    assert!(
+        out.contains("lane hook has no owner: 1 events are kept for it; when it last ran it was paused since"),
+        "{out}"
+    );
+    database.close(soon).expect("closes");
+}
+
+#[test]
+fn a_delivered_event_is_due_again_by_force() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    shop(dir.path());
+    let (code, out, err) = run(dir.path(), &["outbox", "replay", "mail", "1", "--force"]);
+    assert!(code == 0 && out.contains("event 1 is due again for mail"), "{out}{err}");
+    let story = json(dir.path(), &["outbox", "show", "1"]);
+    let row = &story["exceptions"][0];
+    assert_eq!((&row["state"], &row["replays"]), (&"retry".into(), &1.into()));
+    let (code, _, err) = run(dir.path(), &["outbox", "replay", "mail", "1", "--force"]);
+    assert!(code == 1 && err.contains("its state is retry"), "{err}");
+}
+
+#[test]
+fn a_retire_is_refused_while_a_program_has_the_handler_and_says_what_is_dropped() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let dir = dir.path();
+    let database = Database::open(dir.join("shop.db"), &[outbox::COMPONENT], Options::default()).expect("opens");
+    let down = |_: &Event| Err(DispatchError::unavailable("nobody answers"));
+    let handler = || HandlerFn::new(down).types(&["order.*"]);
+    let relay = Relay::builder(&database).handler("hook", handler()).start().expect("starts");
+    for event_type in ["order.placed.v1", "article.created.v1", "order.paid.v1"] {
+        let event = NewEvent::from_json(event_type, "{}");
+        database.writer().transact(move |tx| outbox::insert(tx, &event)).expect("committed");
+    }
+    let soon = Instant::now() + Duration::from_secs(30);
+    while json(dir, &["outbox", "stats"])["lanes"][0]["paused_until"].is_null() {
+        assert!(Instant::now() < soon);
+    }
+    let (code, _, err) = run(dir, &["handler", "retire", "hook"]);
+    assert!(code == 1 && err.contains(&format!("(pid {}) has that handler", std::process::id())), "{err}");
+    let lane = &json(dir, &["outbox", "stats"])["lanes"][0];
+    assert_eq!((&lane["held"], &lane["owner_state"]), (&false.into(), &"alive".into()), "nothing was changed");
+    relay.stop(soon).expect("stops");
+    let (code, out, _) = run(dir, &["handler", "retire", "hook"]);
+    assert_eq!(code, 0);
+    assert!(out.contains("discarded with it: 0;") && out.trim_end().ends_with("gets no more: 2"), "{out}");
+    database.close(soon).expect("closes");
 }
 
 #[test]
@@ -121,6 +201,9 @@ fn what_is_refused_says_why() {
         (&["outbox", "edit", "mail", "2", "--payload", "{"][..], 1, "is not JSON"),
         (&["outbox", "resume", "mail", "good"], 1, "no event of that key is parked"),
         (&["outbox", "replay", "mail"], 2, "required"),
+        (&["outbox", "replay", "mial", "1"], 1, "knows no handler of that name"),
+        (&["outbox", "replay", "mail", "1"], 1, "--force overrules that"),
+        (&["outbox", "replay", "mail", "9", "--force"], 1, "holds no such event"),
         (&["outbox", "replay", "mail", "--state", "retry"], 2, "dead_letter or parked"),
         (&["outbox", "list", "--older-than", "soon"], 2, "15m"),
         (&["outbox", "list", "--after", "soon"], 2, "4711@search"),

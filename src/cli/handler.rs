@@ -8,9 +8,10 @@ use serde_json::json;
 use super::outbox::state_of;
 use super::output::{Output, printable};
 use super::{
-    CliError, HandlerArgs, HandlerCommand, HandlersArgs, RenameArgs, RetireArgs, RewindArgs, exit, json, log_file,
+    CliError, HandlerArgs, HandlerCommand, HandlersArgs, RenameArgs, RetireArgs, RewindArgs, exit, json, lane_line,
+    log_file,
 };
-use crate::outbox::{HeldLane, HoldError, LaneInfo, Operator, RewindTo};
+use crate::outbox::{HeldLane, HoldError, LaneInfo, MAX_COUNTED, Operator, OwnerState, RewindTo};
 use crate::storage::TransactError;
 
 /// Runs one of the commands on a database that exists.
@@ -40,6 +41,9 @@ fn list(operator: &Operator, as_json: bool, out: &mut Output) -> Result<(), CliE
     }
     let rows: Vec<_> = stats.lanes.iter().map(row).collect();
     out.table(["HANDLER", "CURSOR", "ON DEAD LETTER", "STATE", "EVENTS"], &rows)?;
+    for line in stats.lanes.iter().filter_map(lane_line::of) {
+        out.line(&line)?;
+    }
     Ok(())
 }
 
@@ -114,9 +118,12 @@ fn rename(operator: &Operator, args: &RenameArgs, out: &mut Output) -> Result<()
 fn retire(operator: &Operator, args: &RetireArgs, out: &mut Output) -> Result<(), CliError> {
     let RetireArgs { name, reason, wait, shape } = args;
     let refused = |error: String| CliError::failed(format!("{name:?} was not retired: {error}"));
-    let discarded = match operator.hold_and_wait(name, Duration::from_secs(*wait)) {
+    if let Some(why) = runs_now(operator, name)? {
+        return Err(refused(why));
+    }
+    let (discarded, undelivered) = match operator.hold_and_wait(name, Duration::from_secs(*wait)) {
         Ok(lane) => {
-            let done = lane.retire(reason);
+            let done = lane.undelivered().and_then(|undelivered| Ok((lane.retire(reason)?, undelivered)));
             if done.is_err() {
                 give_back(&lane)?;
             }
@@ -128,15 +135,35 @@ fn retire(operator: &Operator, args: &RetireArgs, out: &mut Output) -> Result<()
             if discarded == 0 {
                 return Err(refused("the database knows no handler of that name: list them first".to_owned()));
             }
-            discarded
+            (discarded, 0)
         }
         Err(error) => return Err(refused(error.to_string())),
     };
     if shape.json {
-        return json::print(&json!({ "handler": name, "discarded": discarded }), out);
+        let document = json!({ "handler": name, "discarded": discarded, "undelivered": undelivered });
+        return json::print(&document, out);
     }
-    out.line(&format!("{} is retired; discarded with it: {discarded}", printable(name)))?;
+    let name = printable(name);
+    let least = if undelivered >= u64::from(MAX_COUNTED) { "at least " } else { "" };
+    out.line(&format!(
+        "{name} is retired; failed events discarded with it: {discarded}; events of the log that it never got and gets \
+         no more: {least}{undelivered}"
+    ))?;
     Ok(())
+}
+
+/// Why a lane must not be taken away from a program that has its handler: that would deliver nothing more for it, and
+/// nothing but its log would say so. One that is held was taken away on purpose.
+fn runs_now(operator: &Operator, name: &str) -> Result<Option<String>, CliError> {
+    let lanes = operator.lanes().map_err(|error| CliError::failed(error.to_string()))?;
+    let lane = lanes.iter().find(|lane| lane.handler == name && !lane.held);
+    Ok(lane.filter(|lane| lane.owner_state == OwnerState::Alive).map(|lane| {
+        let pid = lane.owner_pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+        format!(
+            "a program that runs{pid} has that handler: take it out of its settings and start it anew, or stop it, first \
+             (or `handler hold` it, if it is to go on without)"
+        )
+    }))
 }
 
 fn hold_and_wait(operator: &Operator, name: &str, seconds: u64, what: &str) -> Result<HeldLane, CliError> {

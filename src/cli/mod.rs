@@ -22,6 +22,7 @@ mod invariants;
 mod job_args;
 mod jobs;
 mod json;
+mod lane_line;
 mod log_file;
 mod log_line;
 mod markdown_files;

@@ -129,7 +129,8 @@ pub struct ReplayArgs {
     /// The event's number in the log, or its event id
     #[arg(required_unless_present_any = ["all", "fitting"], conflicts_with = "fitting")]
     pub event: Option<String>,
-    /// Also when a later event of the same key was delivered since, or after three replays
+    /// Also one that was delivered, as long as the log holds it; or when a later event of the same key was delivered since, or
+    /// after three replays. Receivers that know the event by its id get it under another one
     #[arg(long)]
     pub force: bool,
     /// All dead letters of the handler, in order, but those that would need --force
@@ -229,7 +230,9 @@ pub enum HandlerCommand {
     Rewind(RewindArgs),
     /// Give a handler and its exceptions another name; stop the program that has it first
     Rename(RenameArgs),
-    /// Forget a handler for good and discard what it left; stop the program that has it first
+    /// Forget a handler for good and discard what it left; refused while a program that runs has it
+    ///
+    /// It says how many failed events were discarded, and how many events of the log the handler never got.
     Retire(RetireArgs),
 }
 

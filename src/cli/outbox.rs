@@ -3,9 +3,10 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use super::output::{Output, moment, printable};
+use super::output::{Output, printable};
 use super::{
-    CliError, OutboxArgs, OutboxCommand, acts, exceptions, exit, invariants, json, log_file, story, worker_ledger,
+    CliError, OutboxArgs, OutboxCommand, acts, exceptions, exit, invariants, json, lane_line, log_file, story,
+    worker_ledger,
 };
 use crate::outbox::{LaneInfo, Operator, OwnerState};
 
@@ -50,7 +51,7 @@ fn stats(operator: &Operator, as_json: bool, out: &mut Output) -> Result<(), Cli
     let rows: Vec<_> = stats.lanes.iter().map(stats_row).collect();
     out.table(["HANDLER", "CURSOR", "BEHIND", "OLDEST", "RETRY", "WAITING", "PARKED", "DEAD", "STATE"], &rows)?;
     for lane in &stats.lanes {
-        if let Some(line) = kept_for(lane) {
+        if let Some(line) = lane_line::of(lane) {
             out.line(&line)?;
         }
     }
@@ -58,18 +59,6 @@ fn stats(operator: &Operator, as_json: bool, out: &mut Output) -> Result<(), Cli
         out.line(&format!("no handler takes {}: {count} of the newest events", printable(event_type)))?;
     }
     Ok(())
-}
-
-/// A lane that nobody runs keeps the log from being pruned.
-fn kept_for(lane: &LaneInfo) -> Option<String> {
-    let who = match lane.owner_state {
-        OwnerState::Alive => return None,
-        _ if lane.held => "is held",
-        OwnerState::Dead => "has a dead owner",
-        _ => "has no owner",
-    };
-    let (name, count) = (printable(&lane.handler), behind(lane));
-    (lane.lag_events > 0).then(|| format!("lane {name} {who}: {count} events are kept for it"))
 }
 
 fn behind(lane: &LaneInfo) -> String {
@@ -88,7 +77,7 @@ fn stats_row(lane: &LaneInfo) -> [String; 9] {
     [printable(&lane.handler), cursor, behind, oldest, retry, waiting, parked, dead, state_of(lane)]
 }
 
-/// What a lane does, as far as the database and its owner's lock file tell.
+/// What a lane does, as far as the database and its owner's lock file tell. Why stands in its line below the table.
 pub(super) fn state_of(lane: &LaneInfo) -> String {
     if lane.held {
         return "held".to_owned();
@@ -97,10 +86,7 @@ pub(super) fn state_of(lane: &LaneInfo) -> String {
     match (lane.owner_state, lane.paused_until) {
         (OwnerState::NoOwner, _) => "no owner".to_owned(),
         (OwnerState::Dead, _) => "owner dead: the next serve takes over".to_owned(),
-        (OwnerState::Alive, Some(until)) => {
-            let reason = printable(lane.pause_reason.as_deref().unwrap_or_default());
-            format!("paused until {}: {reason}{pid}", moment(until))
-        }
+        (OwnerState::Alive, Some(_)) => format!("paused{pid}"),
         (OwnerState::Alive, None) => format!("running{pid}"),
         _ => "owner unknown: its lock file is missing or unreadable".to_owned(),
     }

@@ -2,8 +2,6 @@
 
 use std::io::{self, Write};
 
-/// Most characters in a line of a table.
-const LINE: usize = 100;
 /// Between two columns.
 const GAP: &str = "  ";
 
@@ -24,8 +22,8 @@ impl Output {
         writeln!(self.out, "{line}")
     }
 
-    /// Prints `rows` below `head`, each column as wide as its widest cell, as long as a line fits [`LINE`]: beyond that
-    /// the last column gives way first, then the widest, and what is cut ends in `…`.
+    /// Prints `rows` below `head`, each column as wide as its widest cell. On a terminal columns give way until a line
+    /// fits its width, as far as [`keeps`] allows, and what is cut ends in `…`; a pipe or a file gets everything.
     pub(super) fn table<const N: usize>(&mut self, head: [&str; N], rows: &[[String; N]]) -> io::Result<()> {
         let mut widths = head.map(|cell| cell.chars().count());
         for row in rows {
@@ -33,7 +31,9 @@ impl Output {
                 *width = (*width).max(cell.chars().count());
             }
         }
-        narrow(&mut widths);
+        if let Some((columns, _)) = terminal_size::terminal_size_of(io::stdout()) {
+            narrow(&head, &mut widths, usize::from(columns.0));
+        }
         self.row(&head, &widths)?;
         for row in rows {
             self.row(&row.each_ref().map(String::as_str), &widths)?;
@@ -56,24 +56,42 @@ impl Output {
     }
 }
 
-/// Makes columns narrower until a line fits.
-fn narrow(widths: &mut [usize]) {
-    /// The last column, often a reason, keeps this much before others give way.
-    const LAST_KEEPS: usize = 24;
+/// Makes columns narrower until a line fits `line` characters, or none can give more: those that give way first down to
+/// what they keep, the widest of them first, then the next.
+fn narrow(head: &[&str], widths: &mut [usize], line: usize) {
     let gaps = GAP.len() * widths.len().saturating_sub(1);
-    let mut surplus = (widths.iter().sum::<usize>() + gaps).saturating_sub(LINE);
-    if let Some(last) = widths.last_mut() {
-        let gives = surplus.min(last.saturating_sub(LAST_KEEPS));
-        (*last, surplus) = (*last - gives, surplus - gives);
-    }
-    for _ in 0..surplus {
-        if let Some(widest) = widths.iter_mut().max() {
-            *widest = widest.saturating_sub(1);
+    let mut surplus = (widths.iter().sum::<usize>() + gaps).saturating_sub(line);
+    for turn in [Turn::Ids, Turn::Names, Turn::Words] {
+        while surplus > 0 {
+            let giving = head.iter().zip(widths.iter_mut());
+            let giving =
+                giving.filter(|(head, width)| keeps(head).is_some_and(|(own, least)| own == turn && **width > least));
+            let Some((_, widest)) = giving.max_by_key(|(_, width)| **width) else { break };
+            (*widest, surplus) = (*widest - 1, surplus - 1);
         }
     }
 }
 
-fn cut(cell: &str, width: usize) -> std::borrow::Cow<'_, str> {
+/// When a column gives way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Ids,
+    Names,
+    Words,
+}
+
+/// When the column below a heading gives way, and how many characters it keeps. Times, numbers and states never do.
+fn keeps(head: &str) -> Option<(Turn, usize)> {
+    match head {
+        "KEY" | "ARTICLE" | "CAUSED BY" | "EVENT" => Some((Turn::Ids, 8)),
+        "HANDLER" | "TYPE" | "OPERATION" | "NAME" | "EVENTS" => Some((Turn::Names, 12)),
+        "REASON" | "STATE" => Some((Turn::Words, 20)),
+        _ => None,
+    }
+}
+
+/// `cell` in at most `width` characters; one that is longer ends in `…`.
+pub(super) fn cut(cell: &str, width: usize) -> std::borrow::Cow<'_, str> {
     if cell.chars().count() <= width {
         return cell.into();
     }
@@ -124,13 +142,18 @@ mod tests {
     }
 
     #[test]
-    fn a_table_fits_a_hundred_columns_whatever_is_in_it() {
-        let mut widths = [10, 36, 12, 400];
-        narrow(&mut widths);
-        assert_eq!(widths, [10, 36, 12, 36]);
-        let mut widths = [300, 300, 300];
-        narrow(&mut widths);
-        assert_eq!(widths.iter().sum::<usize>() + 2 * GAP.len(), LINE);
+    fn on_a_terminal_ids_give_way_first_reasons_last_and_times_never() {
+        let head = ["JOB", "STATUS", "OPERATION", "SINCE", "RUN AT", "REPLAYS", "ARTICLE", "REASON"];
+        let wide = [4, 11, 9, 24, 24, 7, 36, 60];
+        let narrowed = |line| {
+            let mut widths = wide;
+            narrow(&head, &mut widths, line);
+            widths
+        };
+        assert_eq!(narrowed(200), wide);
+        assert_eq!(narrowed(180), [4, 11, 9, 24, 24, 7, 27, 60]);
+        assert_eq!(narrowed(150), [4, 11, 9, 24, 24, 7, 8, 49]);
+        assert_eq!(narrowed(80), [4, 11, 9, 24, 24, 7, 8, 20], "then the line is longer than the terminal");
         assert_eq!(cut("ein Grund", 6), "ein G…");
         assert_eq!(cut("kürzer", 6), "kürzer");
     }

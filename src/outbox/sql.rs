@@ -190,6 +190,7 @@ statements! {
     /// A scan on purpose: one row per handler.
     LIST_LANES = "SELECT handler, event_types, on_dead_letter, held, cursor, owner, owned_since, paused_until, \
         pause_reason, outage_since FROM lanes ORDER BY handler";
+    EVENT_TYPES = "SELECT event_types FROM lanes WHERE handler = ?1";
     OLDEST_PENDING = "SELECT occurred_at FROM event_outbox WHERE id > ?1 ORDER BY id LIMIT 1";
     OLDEST_OPEN = "SELECT coalesce((SELECT occurred_at FROM event_outbox WHERE id = outbox_id), created_at) \
         FROM deliveries WHERE handler = ?1 AND outbox_id = (SELECT min(outbox_id) FROM deliveries \
@@ -241,6 +242,7 @@ statements! {
         ORDER BY outbox_id LIMIT ?3";
     RENAME_ROWS = "UPDATE deliveries SET handler = ?3 WHERE state = ?1 AND handler = ?2";
     RENAME_LANE = "UPDATE lanes SET handler = ?2 WHERE handler = ?1";
+    TYPES_AFTER = "SELECT event_type FROM event_outbox WHERE id > ?1 ORDER BY id LIMIT ?2";
     DELETE_LANE = "DELETE FROM lanes WHERE handler = ?1";
     /// What was first of a key so far waits for a replayed row.
     HEAD_WAITS = "UPDATE deliveries SET state = 'waiting', next_attempt_at = NULL, updated_at = ?3 \
@@ -251,6 +253,9 @@ statements! {
         updated_at) SELECT id, ?2, event_key, 'discarded', ?3, ?4, ?5, ?5 FROM event_outbox WHERE id = ?1";
     DISCARD_ROW = "UPDATE deliveries SET state = 'discarded', crashes = 0, next_attempt_at = NULL, reason = ?3, \
         history = ?4, updated_at = ?5 WHERE outbox_id = ?1 AND handler = ?2";
+    /// A row as if it had failed once, for an event that went through at the first try.
+    NEW_DELIVERED = "INSERT INTO deliveries (outbox_id, handler, event_key, state, history, created_at, updated_at) \
+        SELECT id, ?2, event_key, 'done', '[]', ?3, ?3 FROM event_outbox WHERE id = ?1";
     REPLAY_ROW = "UPDATE deliveries SET state = ?3, next_attempt_at = ?4, crashes = ?5, history = ?6, updated_at = ?7, \
         attempts = 0, replays = replays + 1, superseded_by = NULL \
         WHERE outbox_id = ?1 AND handler = ?2";

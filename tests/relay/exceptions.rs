@@ -204,7 +204,7 @@ fn a_fourth_replay_needs_force_and_a_live_row_cannot_be_replayed() {
     let refused = site.operator().replay(id, "h", true).unwrap_err();
     assert!(matches!(refused, TransactError::Task(ReplayError::NotDead(ExceptionState::Retry))), "{refused:?}");
     let refused = site.operator().replay(id, "nobody", true).unwrap_err();
-    assert!(matches!(refused, TransactError::Task(ReplayError::NotFound)), "{refused:?}");
+    assert!(matches!(refused, TransactError::Task(ReplayError::NoHandler)), "{refused:?}");
     stop(&relay);
 }
 

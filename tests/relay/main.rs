@@ -11,6 +11,7 @@ mod operator_check;
 mod operator_lanes;
 mod operator_list;
 mod operator_races;
+mod operator_resend;
 mod outages;
 mod ownership;
 mod panics;

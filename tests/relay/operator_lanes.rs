@@ -190,6 +190,7 @@ fn a_retired_handler_keeps_nothing_of_the_log_and_its_exceptions_are_discarded()
     let relay = site.relay().shared_handler("h", handler.clone()).start().unwrap();
     drain(&relay);
     stop(&relay);
+    assert_eq!(held(&site).undelivered().unwrap(), 0);
     assert_eq!(held(&site).retire("no longer wanted").unwrap(), 3);
     assert!(site.operator().lanes().unwrap().is_empty());
     let discarded = site.in_state(ExceptionState::Discarded);

@@ -61,7 +61,11 @@ macro_rules! refusal {
 
 refusal!(ReplayError,
     Self::NotFound => NOT_FOUND "not_found",
+    Self::NoHandler => NOT_FOUND "not_found",
     Self::NotDead(_) => CONFLICT "not_dead",
+    Self::Delivered => CONFLICT "delivered",
+    Self::NotYetDelivered => CONFLICT "not_yet_delivered",
+    Self::NotWanted => CONFLICT "not_wanted",
     Self::Superseded { .. } => CONFLICT "superseded",
     Self::TooOften => CONFLICT "too_often",
     Self::EventMissing => CONFLICT "event_missing",

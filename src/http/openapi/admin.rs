@@ -140,12 +140,18 @@ fn acts_on_events(document: &mut Document) {
         "id": { "type": "integer" }, "handlers": { "type": "array", "items": { "type": "string" } },
     }));
     let operation = act("replayEvent", "Deliver a dead letter once more, with fresh attempts")
-        .about("For one handler, or without `handler` for each that has given the event up.")
+        .about(
+            "For one handler, or without `handler` for each that has given the event up. With `handler` and `force` also an event \
+             that was delivered, as long as the log holds it: receivers get it under another id.",
+        )
         .segment("id", "Its number in the log, or its event id.", NO_EVENT)
         .body(&fields(&[("handler", text()), ("force", flag())], &[]), &json!({ "handler": "search" }))
         .or_no_body()
         .problem(404, "not_found");
-    let operation = ["not_dead", "superseded", "too_often", "event_missing"].into_iter().fold(operation, conflict);
+    let operation =
+        ["not_dead", "superseded", "too_often", "event_missing", "delivered", "not_yet_delivered", "not_wanted"]
+            .into_iter()
+            .fold(operation, conflict);
     let reply = Reply::new("It is due again, or waits for an earlier one of its key.", handled.clone());
     document.operation("POST", "/api/v1/admin/outbox/events/{id}/replay", operation.reply(200, reply));
 

@@ -9,10 +9,18 @@ use crate::storage::{ReadError, TransactError};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// The handler has no exception for that event.
+    /// The log holds no such event (any more), and the handler has no exception for it.
     NotFound,
-    /// Only a dead letter or a parked event can be replayed.
+    /// The database knows no handler of that name.
+    NoHandler,
+    /// Only a dead letter or a parked event can be replayed, by force also one that is done.
     NotDead(ExceptionState),
+    /// The handler has it behind it without a failure. Force it to have it delivered once more.
+    Delivered,
+    /// The handler has it still before it: it will be delivered.
+    NotYetDelivered,
+    /// The handler does not take events of that type.
+    NotWanted,
     /// A later event of its key is done, so replaying would bring an old state back. Force it if that is harmless.
     Superseded {
         /// The later event's log position.
@@ -134,10 +142,15 @@ pub(super) fn reading<E: From<rusqlite::Error>>(error: ReadError<rusqlite::Error
 impl fmt::Display for ReplayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotFound => f.write_str(NO_EXCEPTION),
+            Self::NotFound => f.write_str("the log holds no such event (any more)"),
+            Self::NoHandler => f.write_str("the database knows no handler of that name: list them first"),
+            Self::NotDead(ExceptionState::Done) => f.write_str(DELIVERED),
             Self::NotDead(state) => {
-                write!(f, "its state is {state}; only a dead letter or a parked event can be replayed")
+                write!(f, "its state is {state}; only a dead letter, a parked or a delivered event can be replayed")
             }
+            Self::Delivered => f.write_str(DELIVERED),
+            Self::NotYetDelivered => f.write_str("it is not delivered yet: it will be"),
+            Self::NotWanted => f.write_str("the handler does not take events of that type"),
             Self::Superseded { by } => superseded(f, *by),
             Self::TooOften => {
                 write!(f, "it was replayed {MAX_REPLAYS} times already: mend the cause, then force it")
@@ -223,6 +236,7 @@ impl fmt::Display for LaneError {
     }
 }
 
+const DELIVERED: &str = "the handler has it behind it: force it to have it delivered once more";
 const NO_EXCEPTION: &str = "that handler has no exception for that event: list them first";
 
 fn superseded(f: &mut fmt::Formatter<'_>, by: i64) -> fmt::Result {

@@ -1,13 +1,14 @@
 //! Rename and retire: what becomes of a handler that the program knows by another name, or no more.
 
-use rusqlite::Transaction;
+use rusqlite::{Connection, Transaction};
 
 use super::Operator;
-use super::error::{LaneError, LaneResult};
-use super::exception::ExceptionState;
+use super::error::{LaneError, LaneResult, reading};
+use super::exception::{ExceptionState, lossy};
 use super::hold::{HeldLane, Standing};
+use super::stats::MAX_COUNTED;
 use crate::outbox::relay::is_name;
-use crate::outbox::{history, sql};
+use crate::outbox::{EventFilter, history, sql};
 use crate::storage::{Database, TransactError};
 
 /// Rows that one transaction discards.
@@ -42,8 +43,30 @@ impl HeldLane {
         Ok(())
     }
 
+    /// How many events of the log the lane has still before it and would deliver, up to [`MAX_COUNTED`]: a retire drops
+    /// them. Others may be inserted meanwhile.
+    ///
+    /// # Errors
+    /// A [`LaneError`].
+    pub fn undelivered(&self) -> LaneResult<u64> {
+        let counted = self.database.read(|connection| {
+            let Some(lane) = Standing::read(connection, &self.handler)? else { return Ok(None) };
+            let filter = filter_of(connection, &self.handler)?;
+            let mut statement = connection.prepare_cached(sql::TYPES_AFTER)?;
+            let mut rows = statement.query((lane.cursor, MAX_COUNTED))?;
+            let mut count = 0;
+            while let Some(row) = rows.next()? {
+                // A type that cannot be read is tried, and becomes a dead letter.
+                count += u64::from(row.get_ref(0)?.as_str().map_or(true, |event_type| filter.matches(event_type)));
+            }
+            Ok(Some(count))
+        });
+        counted.map_err(reading)?.ok_or(TransactError::Task(LaneError::NotFound))
+    }
+
     /// Removes the lane for good, so that the log keeps nothing for it any more. What is open or dead of it is
-    /// discarded with `reason`; returns how many. A program that has the handler makes a new lane when it starts.
+    /// discarded with `reason`; returns how many. What it has still [before it](Self::undelivered) is delivered to it
+    /// by nobody. A program that has the handler makes a new lane when it starts.
     ///
     /// # Errors
     /// A [`LaneError`]; the lane is still there then, some of its exceptions may be discarded.
@@ -72,6 +95,13 @@ impl Operator {
             None => Ok(()),
         })
     }
+}
+
+/// What the lane's last owner said that it wants.
+pub(super) fn filter_of(connection: &Connection, handler: &str) -> rusqlite::Result<EventFilter> {
+    let stored: Option<String> =
+        connection.prepare_cached(sql::EVENT_TYPES)?.query_row([handler], |row| lossy(row, 0))?;
+    Ok(EventFilter::Types(serde_json::from_str(&stored.unwrap_or_default()).unwrap_or_default()))
 }
 
 fn has_rows(tx: &Transaction<'_>, handler: &str) -> rusqlite::Result<bool> {

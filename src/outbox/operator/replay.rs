@@ -5,6 +5,8 @@ use rusqlite::{OptionalExtension, Transaction};
 use super::Operator;
 use super::error::ReplayError;
 use super::exception::{ExceptionInfo, ExceptionState, exception_info};
+use super::handlers::filter_of;
+use super::hold::Standing;
 use super::list::{ExceptionCursor, Filter, Walk};
 use crate::outbox::log::{self, Body};
 use crate::outbox::{history, sql};
@@ -29,7 +31,9 @@ pub struct Replayed {
 impl Operator {
     /// Has a dead letter or parked event delivered again, with all its attempts. Later events of its key wait for it.
     ///
-    /// `force` overrides [`ReplayError::Superseded`] and [`ReplayError::TooOften`].
+    /// `force` overrides [`ReplayError::Superseded`] and [`ReplayError::TooOften`], and has an event delivered once more
+    /// that the handler has behind it, as long as the log holds it. Whoever deduplicates gets it under
+    /// [another id](crate::outbox::Event::forced).
     ///
     /// # Errors
     /// A [`ReplayError`]; nothing was changed then.
@@ -98,14 +102,45 @@ fn replay_batch(
 }
 
 fn replay(tx: &Transaction<'_>, id: i64, handler: &str, force: bool, now: i64) -> Result<(), ReplayError> {
-    let row = tx.prepare_cached(sql::READ_EXCEPTION)?.query_row((id, handler), exception_info).optional()?;
-    let Some(row) = row else { return Err(ReplayError::NotFound) };
+    let row = match read_row(tx, id, handler)? {
+        Some(row) => row,
+        None => {
+            must_be_delivered(tx, id, handler)?;
+            if !force {
+                return Err(ReplayError::Delivered);
+            }
+            tx.prepare_cached(sql::NEW_DELIVERED)?.execute((id, handler, now))?;
+            read_row(tx, id, handler)?.ok_or(ReplayError::NotFound)?
+        }
+    };
     replay_row(tx, &row, force, now)
 }
 
+fn read_row(tx: &Transaction<'_>, id: i64, handler: &str) -> rusqlite::Result<Option<ExceptionInfo>> {
+    tx.prepare_cached(sql::READ_EXCEPTION)?.query_row((id, handler), exception_info).optional()
+}
+
+/// An event without a row is behind the handler if the lane has passed it, and was delivered if its filter takes it.
+fn must_be_delivered(tx: &Transaction<'_>, id: i64, handler: &str) -> Result<(), ReplayError> {
+    let Some(lane) = Standing::read(tx, handler)? else { return Err(ReplayError::NoHandler) };
+    let body = log::read_event(tx, id)?;
+    let wanted = match &body {
+        Body::Missing => return Err(ReplayError::NotFound),
+        Body::Event(event) => filter_of(tx, handler)?.matches(&event.event_type),
+        Body::Skip | Body::Bad(_) => true,
+    };
+    match (wanted, id > lane.cursor) {
+        (false, _) => Err(ReplayError::NotWanted),
+        (true, true) => Err(ReplayError::NotYetDelivered),
+        (true, false) => Ok(()),
+    }
+}
+
 fn replay_row(tx: &Transaction<'_>, row: &ExceptionInfo, force: bool, now: i64) -> Result<(), ReplayError> {
-    if !matches!(row.state, ExceptionState::DeadLetter | ExceptionState::Parked) {
-        return Err(ReplayError::NotDead(row.state));
+    match row.state {
+        ExceptionState::DeadLetter | ExceptionState::Parked => {}
+        ExceptionState::Done if force => {}
+        state => return Err(ReplayError::NotDead(state)),
     }
     if !force {
         if let Some(by) = row.superseded_by {
