@@ -196,6 +196,7 @@ fn an_imported_post_is_found_and_its_lanes_are_listed() {
     assert!(found.contains("on-otters") && found.contains("On \"otters\""), "{found}");
     let nothing = run(&dir, &["search", "-walrus"]);
     assert_eq!((nothing.status.code(), text(&nothing.stdout)), (Some(0), String::new()));
+    assert_eq!(text(&nothing.stderr).trim_end(), "nothing found");
     let stats = text(&run(&dir, &["outbox", "stats"]).stdout);
     let handlers = text(&run(&dir, &["handler", "list"]).stdout);
     for name in ["search", "cache"] {

@@ -202,7 +202,7 @@ fn what_is_refused_says_why() {
         (&["outbox", "resume", "mail", "good"], 1, "no event of that key is parked"),
         (&["outbox", "replay", "mail"], 2, "required"),
         (&["outbox", "replay", "mial", "1"], 1, "knows no handler of that name"),
-        (&["outbox", "replay", "mail", "1"], 1, "--force overrules that"),
+        (&["outbox", "replay", "mail", "1"], 1, "delivered once more (--force)"),
         (&["outbox", "replay", "mail", "9", "--force"], 1, "holds no such event"),
         (&["outbox", "replay", "mail", "--state", "retry"], 2, "dead_letter or parked"),
         (&["outbox", "list", "--older-than", "soon"], 2, "15m"),

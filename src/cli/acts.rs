@@ -42,12 +42,8 @@ fn replay_many(operator: &Operator, args: &ReplayArgs, out: &mut Output) -> Resu
 
 fn replay_refused(id: i64, handler: &str, error: TransactError<ReplayError>) -> CliError {
     let hint = match &error {
-        TransactError::Task(
-            ReplayError::Superseded { .. }
-            | ReplayError::TooOften
-            | ReplayError::Delivered
-            | ReplayError::NotDead(ExceptionState::Done),
-        ) => "; --force overrules that",
+        TransactError::Task(ReplayError::Superseded { .. } | ReplayError::TooOften) => "; --force overrules that",
+        TransactError::Task(ReplayError::Delivered | ReplayError::NotDead(ExceptionState::Done)) => " (--force)",
         _ => "",
     };
     CliError::failed(format!("event {id} at {handler:?} was not replayed: {error}{hint}"))

@@ -13,7 +13,7 @@ pub(super) fn of(lane: &LaneInfo) -> Option<String> {
     let name = printable(&lane.handler);
     let open = &lane.exceptions;
     let kept = if open.retry + open.waiting > 0 {
-        format!("{} events are kept for it, and {} failed ones", lane.lag_events, open.retry + open.waiting)
+        format!("{} events are kept for it, and {} to be tried again", lane.lag_events, open.retry + open.waiting)
     } else {
         format!("{} events are kept for it", lane.lag_events)
     };

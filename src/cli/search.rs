@@ -23,7 +23,9 @@ pub(super) fn run(settings: &Settings, args: &SearchArgs) -> Result<u8, CliError
     }
     out.flush()?;
     let listed = u64::try_from(found.items.len()).unwrap_or(u64::MAX);
-    if found.total > listed {
+    if found.total == 0 {
+        say("nothing found");
+    } else if found.total > listed {
         say(&format!("{listed} of {}; --limit N shows more", found.total));
     }
     Ok(exit::OK)

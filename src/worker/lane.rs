@@ -202,12 +202,7 @@ impl Lane {
             let Err(error) = answer else { return Settled::Over };
             failed = failed.saturating_add(1);
             let pause = subscriber.policy.pause_delay(failed, None, fastrand::f64());
-            log::warn!(
-                "worker handler={} cannot begin reason={:?} again_in_ms={}",
-                subscriber.name,
-                error.to_string(),
-                pause.as_millis()
-            );
+            log::warn!("{}", cannot_begin(&subscriber.name, &error, pause));
             if self.stops_within(pause) {
                 return Settled::Back;
             }
@@ -372,4 +367,8 @@ fn caught(run: impl FnOnce() -> Result<(), DispatchError>) -> Result<(), Dispatc
         let text = crate::lifecycle::panic_text(panic.as_ref());
         Err(DispatchError::retry(format!("panicked: {text}")))
     })
+}
+
+pub(super) fn cannot_begin(name: &str, error: &DispatchError, pause: Duration) -> String {
+    format!("worker handler={name} cannot begin reason={:?} again_in_ms={}", error.to_string(), pause.as_millis())
 }

@@ -163,3 +163,11 @@ fn what_is_in_hand_at_a_stop_is_given_back() {
     assert!(!settled.recv_timeout(LONG).unwrap(), "not acknowledged");
     assert_eq!(bench.ledger.show("event-1").unwrap()[0].attempts, 0);
 }
+
+#[test]
+fn the_log_says_in_words_why_a_handler_cannot_begin() {
+    let down = DispatchError::Unavailable { reason: "GET: refused".into(), retry_after: Some(Duration::from_secs(7)) };
+    let said = super::lane::cannot_begin("search", &down, Duration::from_millis(250));
+    let words = "\"unavailable for 7 s: GET: refused\"";
+    assert_eq!(said, format!("worker handler=search cannot begin reason={words} again_in_ms=250"));
+}

@@ -3,7 +3,9 @@
 use std::sync::{Arc, Barrier};
 
 use crossbeam_channel::unbounded;
-use vayu_articles::outbox::{Event, ExceptionState, HandlerFn, NewEvent, Relay, ReplayError, Retention, check, prune};
+use vayu_articles::outbox::{
+    DispatchError, Event, ExceptionState, HandlerFn, NewEvent, Relay, ReplayError, Retention, RewindTo, check, prune,
+};
 use vayu_articles::sinks::cloud_event::message_id;
 use vayu_articles::storage::TransactError;
 
@@ -157,4 +159,96 @@ fn retention_keeps_a_resent_event_until_it_is_done() {
     prune();
     assert_eq!(site.count("SELECT count(*) FROM event_outbox"), 0);
     assert!(matches!(refused(&site, id, "h", true), ReplayError::NotFound));
+}
+
+#[test]
+fn an_event_resent_while_a_later_one_of_its_key_runs_comes_next_and_goes_before_it_if_it_fails() {
+    for fails in [false, true] {
+        let site = Site::new();
+        let (began, begins) = unbounded();
+        let (go, gone) = unbounded::<Result<(), DispatchError>>();
+        let relay = site
+            .relay()
+            .handler_fn("h", move |event: &Event| {
+                began.send((event.id, event.forced)).unwrap();
+                gone.recv_timeout(LONG).unwrap()
+            })
+            .start()
+            .unwrap();
+        let begun = || begins.recv_timeout(LONG).unwrap();
+        let first = site.insert("a");
+        assert_eq!(begun(), (first, false));
+        go.send(Ok(())).unwrap();
+        drain(&relay);
+        let second = site.insert("a");
+        assert_eq!(begun(), (second, false));
+        site.operator().replay(first, "h", true).unwrap();
+        go.send(if fails { Err(DispatchError::retry("not now")) } else { Ok(()) }).unwrap();
+        assert_eq!(begun(), (first, true));
+        go.send(Ok(())).unwrap();
+        if fails {
+            assert_eq!(begun(), (second, false));
+            go.send(Ok(())).unwrap();
+        }
+        drain(&relay);
+        assert!(begins.is_empty());
+        assert!(site.ids_in_state(ExceptionState::Done).contains(&first));
+        assert_eq!(site.count("SELECT count(*) FROM deliveries WHERE state <> 'done'"), 0);
+        stop(&relay);
+        assert!(check(&site.database).unwrap().is_clean());
+    }
+}
+
+#[test]
+fn an_event_that_a_rewind_put_before_the_lane_again_is_refused_until_it_is_delivered() {
+    let site = Site::new();
+    let handler = Scripted::new();
+    let ids = site.insert_all(&["a", "a"]);
+    let relay = site.relay().shared_handler("h", handler.clone()).start().unwrap();
+    drain(&relay);
+    stop(&relay);
+    let lane = site.operator().hold_and_wait("h", LONG).unwrap();
+    lane.rewind(&RewindTo::Id(ids[1])).unwrap();
+    assert!(matches!(refused(&site, ids[1], "h", true), ReplayError::NotYetDelivered));
+    site.operator().replay(ids[0], "h", true).unwrap();
+    lane.give_back().unwrap();
+    let relay = site.relay().shared_handler("h", handler.clone()).start().unwrap();
+    handler.wait_calls(4);
+    drain(&relay);
+    assert_eq!(handler.ids(), [ids[0], ids[1], ids[0], ids[1]], "in the order of the key");
+    stop(&relay);
+}
+
+#[test]
+fn with_several_threads_a_resent_event_does_not_run_beside_a_later_one_of_its_key() {
+    let site = Site::new();
+    let (began, begins) = unbounded();
+    let (go, gone) = unbounded::<()>();
+    let handler = HandlerFn::new(move |event: &Event| {
+        began.send((event.id, event.forced)).unwrap();
+        if event.key.as_deref() == Some("a") {
+            gone.recv_timeout(LONG).unwrap();
+        }
+        Ok(())
+    });
+    let relay = site.relay().handler("h", handler.concurrency(4)).start().unwrap();
+    let begun = || begins.recv_timeout(LONG).unwrap();
+    let first = site.insert("a");
+    assert_eq!(begun(), (first, false));
+    go.send(()).unwrap();
+    drain(&relay);
+    let second = site.insert("a");
+    assert_eq!(begun(), (second, false));
+    site.operator().replay(first, "h", true).unwrap();
+    // Other threads get on, so the lane has looked at what is due since.
+    for key in ["b", "c", "d"] {
+        let other = site.insert(key);
+        assert_eq!(begun(), (other, false));
+    }
+    go.send(()).unwrap();
+    assert_eq!(begun(), (first, true));
+    go.send(()).unwrap();
+    drain(&relay);
+    stop(&relay);
+    assert!(begins.is_empty() && check(&site.database).unwrap().is_clean());
 }

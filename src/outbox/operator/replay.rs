@@ -32,7 +32,7 @@ impl Operator {
     /// Has a dead letter or parked event delivered again, with all its attempts. Later events of its key wait for it.
     ///
     /// `force` overrides [`ReplayError::Superseded`] and [`ReplayError::TooOften`], and has an event delivered once more
-    /// that the handler has behind it, as long as the log holds it. Whoever deduplicates gets it under
+    /// that the handler has behind it, as long as the log holds it, also after newer ones of its key. Whoever deduplicates gets it under
     /// [another id](crate::outbox::Event::forced).
     ///
     /// # Errors

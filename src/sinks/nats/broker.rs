@@ -184,7 +184,7 @@ pub(super) fn acknowledged(answer: &[u8]) -> Result<(), Refusal> {
 
 fn listen(heard: &Mutex<Option<String>>, event: &ClientEvent) {
     if let ClientEvent::ServerError(error) = event {
-        log::warn!("nats server_error={error:?}");
+        log::warn!("nats server_error={:?}", error.to_string());
         if let ServerError::Other(text) = error {
             *heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(text.clone());
         }

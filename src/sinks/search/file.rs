@@ -31,7 +31,11 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, Failure> {
             try_open_writer(path)?.ok_or_else(|| Failure::unavailable("a fresh search index has the wrong layout"))
         }
         Err(Failure::Sqlite(error)) if is_damage(&error) => {
-            log::error!("search index is damaged and is built anew path={} error={error:?}", path.display());
+            log::error!(
+                "search index is damaged and is built anew path={} error={:?}",
+                path.display(),
+                error.to_string()
+            );
             set_aside(path)?;
             try_open_writer(path)?.ok_or_else(|| Failure::unavailable("a fresh search index has the wrong layout"))
         }

@@ -336,7 +336,11 @@ impl Inner {
         let Some(connection) = &mut *writer else { return Err(Failure::unavailable("the search index is not open")) };
         match work(connection) {
             Err(Failure::Sqlite(error)) if file::is_damage(&error) => {
-                log::error!("search index is damaged and is built anew path={} error={error:?}", self.path.display());
+                log::error!(
+                    "search index is damaged and is built anew path={} error={:?}",
+                    self.path.display(),
+                    error.to_string()
+                );
                 self.discard_file(&mut writer)?;
                 Err(Failure::Damaged(error.to_string()))
             }
@@ -371,7 +375,7 @@ impl Inner {
         if file::is_damage(&error) {
             // Only the lane replaces the file: a request must not wait for that.
             self.report_damage(epoch);
-            log::error!("search index is damaged path={} error={error:?}", self.path.display());
+            log::error!("search index is damaged path={} error={:?}", self.path.display(), error.to_string());
         }
         SearchError::Unavailable { reason: error.to_string() }
     }

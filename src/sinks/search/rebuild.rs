@@ -174,7 +174,7 @@ fn mend(
         Err(error @ DispatchError::Unavailable { .. }) => return Err(error.into()),
         Err(error) => {
             // One row that cannot be read must not keep all others from being found.
-            log::error!("article left out of the search index id={} error={error:?}", stamp.id);
+            log::error!("article left out of the search index id={} error={:?}", stamp.id, error.to_string());
             None
         }
         Ok(article) => article,
