@@ -405,3 +405,15 @@ fn the_outbox_in_another_programs_database_is_looked_at_and_an_event_is_named_by
     let tables: i64 = other.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).expect("count");
     assert_eq!(tables, 1, "a database without an outbox is left as it is");
 }
+
+#[cfg(not(feature = "nats"))]
+#[test]
+fn a_worker_in_a_build_without_nats_says_how_to_build_one() {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_vayu-articles"))
+        .args(["worker", "--nats", "nats://127.0.0.1:4222", "--origin", "http://127.0.0.1:1", "--help"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("without the feature `nats`: cargo build --release --features nats"), "{said}");
+}

@@ -61,3 +61,28 @@ fn a_state_that_a_ledger_does_not_have_is_refused() {
     assert_eq!((code, out.as_str()), (2, ""));
     assert!(err.contains("dead_letter, retry or discarded"), "{err}");
 }
+
+#[test]
+fn a_workers_folder_is_backed_up_and_other_commands_say_whose_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    worker(dir.path());
+    let run = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vayu-articles"));
+        let output = command.current_dir(dir.path()).args(args).args(["--data", "."]).output().unwrap();
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status.code().unwrap(), said)
+    };
+    for args in [&["check"][..], &["handler", "list"]] {
+        let (code, said) = run(args);
+        assert!(code == 1 && said.contains("is a worker's folder"), "{args:?}: {code} {said}");
+    }
+    let (code, said) = run(&["backup", "copy.db"]);
+    assert!(code == 0 && said.contains("3 entries of a worker's ledger"), "{code} {said}");
+    let copy = Database::open(dir.path().join("copy.db"), &[LEDGER_COMPONENT], Options::default()).unwrap();
+    let ledger = Ledger::new(&copy, LedgerOptions::default()).unwrap();
+    assert_eq!(ledger.show("one").unwrap().len(), 1, "with its dead letters");
+    copy.close(Instant::now() + Duration::from_secs(30)).unwrap();
+    std::fs::remove_file(dir.path().join("worker.db")).unwrap();
+    let (code, said) = run(&["backup", "other.db"]);
+    assert!(code == 1 && said.contains("no database in"), "{code} {said}");
+}

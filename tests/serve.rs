@@ -231,6 +231,29 @@ fn purges_without_a_lifetime_for_pages_are_warned_of() {
 }
 
 #[test]
+fn probes_fill_no_log_and_a_rebuild_says_why() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    for (level, shown) in [("info", false), ("debug", true)] {
+        let server = Server::start(dir.path(), &["--log", level]);
+        for path in ["health/live", "health/ready"] {
+            ureq::get(format!("{}{path}", server.url))
+                .config()
+                .http_status_as_error(false)
+                .build()
+                .call()
+                .expect("an answer");
+        }
+        server.signal("TERM");
+        let (_, _, log) = server.end();
+        assert_eq!(log.contains("/health/live"), shown, "{log}");
+        assert!(log.contains("/health/ready"), "{log}");
+        if !shown {
+            assert!(log.contains("rebuild begins reason=\"it is new, or not of this log"), "{log}");
+        }
+    }
+}
+
+#[test]
 fn an_empty_database_is_seeded_once() {
     let dir = tempfile::tempdir().expect("tempdir");
     let folder = posts(dir.path(), 3);

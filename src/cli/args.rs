@@ -65,6 +65,10 @@ pub enum Command {
     #[cfg(feature = "nats")]
     #[command(after_long_help = help::with_exit_codes(help::WORKER))]
     Worker(WorkerArgs),
+    /// Not in this build: it needs the feature `nats`
+    #[cfg(not(feature = "nats"))]
+    #[command(hide = true, disable_help_flag = true)]
+    Worker(NoWorkerArgs),
     /// Look at the writes that wait, and replay, cancel or discard one
     #[command(after_long_help = help::with_exit_codes(help::JOBS))]
     Jobs(JobsArgs),
@@ -147,6 +151,15 @@ pub struct TokenArgs {
 pub struct NameArgs {
     /// Its name
     pub name: String,
+}
+
+/// Whatever follows, since nothing is done.
+#[cfg(not(feature = "nats"))]
+#[derive(Debug, Args)]
+pub struct NoWorkerArgs {
+    /// Not read
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    pub all: Vec<std::ffi::OsString>,
 }
 
 /// What to import.

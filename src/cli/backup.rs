@@ -1,4 +1,4 @@
-//! `backup FILE`: a consistent copy of the articles and their outbox, while they are written.
+//! `backup FILE`: a consistent copy of the articles and their outbox, or of a worker's ledger, while they are written.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,32 +15,34 @@ use super::{BackupArgs, CliError, exit};
 const BUSY: Duration = Duration::from_secs(10);
 const COPY: &str = "VACUUM INTO ?1";
 const COUNT_ARTICLES: &str = "SELECT count(*) FROM articles";
+const COUNT_LEDGER: &str = "SELECT count(*) FROM processed_events";
 const NEWEST_EVENT: &str = "SELECT coalesce(max(id), 0) FROM event_outbox";
 
 /// What a copy holds.
 struct Copied {
     bytes: u64,
-    articles: i64,
-    newest_event: i64,
+    holds: String,
 }
 
 /// Copies the database of the data folder to a file that is not there yet.
 pub(super) fn run(data: &Path, args: &BackupArgs) -> Result<u8, CliError> {
-    let dir = DataDir::existing(data).map_err(CliError::Failed)?;
+    let dir = DataDir::of_either(data).map_err(CliError::Failed)?;
     let begun = Instant::now();
     let file = &args.file;
     let failed = |error: String| CliError::failed(format!("no backup was made at {}: {error}", file.display()));
     if file.symlink_metadata().is_ok() {
         return Err(failed("there is a file already, and it is left as it is; name another, or remove it".to_owned()));
     }
-    let copied = copy(&dir.articles(), file).map_err(failed)?;
+    // A worker keeps no articles.
+    let of_worker = !dir.articles().exists();
+    let source = if of_worker { dir.worker() } else { dir.articles() };
+    let copied = copy(&source, file, of_worker).map_err(failed)?;
     let mut out = Output::new();
     out.line(&format!(
-        "{}: {} bytes, {} articles, newest event {}, in {:.1} s",
+        "{}: {} bytes, {}, in {:.1} s",
         file.display(),
         copied.bytes,
-        copied.articles,
-        copied.newest_event,
+        copied.holds,
         begun.elapsed().as_secs_f64()
     ))?;
     out.flush()?;
@@ -48,12 +50,12 @@ pub(super) fn run(data: &Path, args: &BackupArgs) -> Result<u8, CliError> {
 }
 
 /// Under another name first, so that the name is only ever that of a whole copy.
-fn copy(from: &Path, to: &Path) -> Result<Copied, String> {
+fn copy(from: &Path, to: &Path, of_worker: bool) -> Result<Copied, String> {
     let part = Part::beside(to).map_err(|error| format!("cannot write there: {error}"))?;
     let source = open_to_read(from).map_err(|error| format!("{} cannot be read: {error}", from.display()))?;
     let target = part.0.to_str().ok_or("its path is not UTF-8")?;
     source.execute(COPY, [target]).map_err(|error| format!("copying {} failed: {error}", from.display()))?;
-    let copied = look_at(&part.0)?;
+    let copied = look_at(&part.0, of_worker)?;
     publish(&part.0, to).map_err(|error| error.to_string())?;
     Ok(copied)
 }
@@ -66,7 +68,7 @@ pub(super) fn open_to_read(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 /// Reads the copy once, so that what cannot be read is found now and not when it is needed.
-fn look_at(copy: &Path) -> Result<Copied, String> {
+fn look_at(copy: &Path, of_worker: bool) -> Result<Copied, String> {
     let unreadable = |error: rusqlite::Error| format!("the copy cannot be read: {error}");
     let connection = open_to_read(copy).map_err(unreadable)?;
     let verdict: String =
@@ -74,9 +76,14 @@ fn look_at(copy: &Path) -> Result<Copied, String> {
     if verdict != "ok" {
         return Err(format!("the copy is damaged, as the database must be: {verdict}; see `check`"));
     }
-    let one = |sql: &str| connection.query_row(sql, [], |row| row.get(0)).map_err(unreadable);
+    let one = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(unreadable);
+    let holds = if of_worker {
+        format!("{} entries of a worker's ledger", one(COUNT_LEDGER)?)
+    } else {
+        format!("{} articles, newest event {}", one(COUNT_ARTICLES)?, one(NEWEST_EVENT)?)
+    };
     let bytes = fs::metadata(copy).map_err(|error| error.to_string())?.len();
-    Ok(Copied { bytes, articles: one(COUNT_ARTICLES)?, newest_event: one(NEWEST_EVENT)? })
+    Ok(Copied { bytes, holds })
 }
 
 /// Durably gives the copy its name, unless somebody else took that meanwhile.

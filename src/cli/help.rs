@@ -127,9 +127,9 @@ Examples:
 pub(super) const BACKUP: &str = "\
 One state of articles.db, articles with their outbox, in one file, made while a server writes. Never overwrites: a file that is there \
 is an error (exit code 1). The copy is read once, synced to disk, and has its name only when it is whole. search.db and cache/ need no \
-backup, they are rebuilt; tokens.json and admin.token are not in it. To restore, stop the server, move the data folder away, make a \
+backup, they are rebuilt; tokens.json, tokens.lock and admin.token are not in it. Of a worker's folder it copies worker.db, with its dead letters. To restore, stop the server, move the data folder away, make a \
 new one with the copy in it as articles.db, and start the server: events that were not delivered when the copy was made are \
-delivered then.
+delivered then. Until that start `check` notes that the lanes' owners are dead or have no lock file, which is no fault.
 
 Examples:
   vayu-articles backup /backup/articles-$(date +%F).db

@@ -47,6 +47,8 @@ use crate::lifecycle::{BoxError, Handle};
 use error::CliError;
 
 pub use adopt::AdoptArgs;
+#[cfg(not(feature = "nats"))]
+pub use args::NoWorkerArgs;
 #[cfg(feature = "nats")]
 pub use args::WorkerArgs;
 pub use args::{BackupArgs, Cli, Command, ImportArgs, IntegrityArgs, SearchArgs};
@@ -67,6 +69,10 @@ pub use settings::{DeliverFlags, ListState, LogFormat, LogLevel, Secret, Setting
 #[cfg(feature = "server")]
 pub use settings::{ServeFlags, TokenRole};
 
+/// What whoever asks for the broker in another build has to do.
+#[cfg(not(feature = "nats"))]
+const WITHOUT_NATS: &str = "this program was built without the feature `nats`: cargo build --release --features nats";
+
 /// Runs the command and returns its exit code, one of [`exit`]. `on_signals` is called by a command that stops in order:
 /// it makes the process's signals drive the handle.
 #[cfg_attr(not(feature = "server"), allow(unused_variables))]
@@ -84,6 +90,8 @@ pub fn run(cli: &Cli, settings: &Settings, on_signals: &dyn Fn(&Handle) -> Resul
         Command::Handler(args) => handler::run(data, args),
         #[cfg(feature = "nats")]
         Command::Worker(_) => worker::run(settings, on_signals),
+        #[cfg(not(feature = "nats"))]
+        Command::Worker(_) => Err(CliError::Usage(format!("worker: {WITHOUT_NATS}"))),
         Command::Jobs(args) => jobs::run(settings, args),
         Command::Enqueue(args) => enqueue::run(data, args),
         Command::Freeze(args) => mode::freeze(data, args),

@@ -7,7 +7,7 @@ use super::{CliError, SearchArgs, exit};
 
 /// Searches the index file; the articles' database is not opened.
 pub(super) fn run(settings: &Settings, args: &SearchArgs) -> Result<u8, CliError> {
-    let dir = DataDir::searchable(&settings.data).map_err(CliError::Failed)?;
+    let dir = DataDir::of_either(&settings.data).map_err(CliError::Failed)?;
     if !dir.search().exists() {
         let missing = "there is no search index yet: `serve`, or an `import`, makes it from the articles";
         return Err(CliError::failed(missing));

@@ -98,7 +98,7 @@ fn broker(settings: &Settings) -> Result<Option<Arc<dyn Handler>>, CliError> {
 #[cfg(not(feature = "nats"))]
 fn broker(settings: &Settings) -> Result<Option<Arc<dyn Handler>>, CliError> {
     match settings.nats {
-        Some(_) => Err(CliError::Usage("--nats: this program was built without the feature `nats`".to_owned())),
+        Some(_) => Err(CliError::Usage(format!("--nats: {}", super::WITHOUT_NATS))),
         None => Ok(None),
     }
 }

@@ -148,7 +148,12 @@ impl Site {
         let response = answer.unwrap_or_else(Response::from);
         let response = edge::finish(response, self.parts.edge.get(), request, path.as_deref().unwrap_or_default());
         self.parts.metrics.answered(class, response.status, begun.elapsed());
-        let level = if response.status.is_server_error() { log::Level::Warn } else { log::Level::Info };
+        let level = match response.status {
+            status if status.is_server_error() => log::Level::Warn,
+            // A probe asks every few seconds.
+            _ if request.path == "/health/live" => log::Level::Debug,
+            _ => log::Level::Info,
+        };
         log::log!(
             level,
             "request method={} path={:?} status={} ms={} caller={} correlation_id={correlation}",

@@ -22,10 +22,26 @@ pub(super) fn retry_after(value: &str, now_ms: i64) -> Option<Duration> {
     Some(until.saturating_sub(now).min(RETRY_AFTER_MAX))
 }
 
-/// The beginning of what the other side said, in one line.
+/// The beginning of what the other side said, in one line. Nothing of a page of HTML: it says what the status says, in
+/// more words.
 pub(super) fn excerpt(body: &str) -> String {
+    if is_html(body) {
+        return String::new();
+    }
     let words = body.split(|char: char| char.is_whitespace() || char.is_control()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join(" ").chars().take(EXCERPT_CHARS).collect()
+}
+
+fn is_html(body: &str) -> bool {
+    let body = body.trim_start_matches('\u{feff}').trim_start();
+    // A page of XHTML begins so.
+    let body = match body.strip_prefix("<?xml") {
+        Some(rest) => rest.split_once("?>").map_or("", |(_, after)| after).trim_start(),
+        None => body,
+    };
+    ["<!doctype html", "<html"]
+        .iter()
+        .any(|start| body.get(..start.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(start)))
 }
 
 #[cfg(test)]
@@ -60,5 +76,19 @@ mod tests {
     fn an_excerpt_is_one_short_line() {
         assert_eq!(excerpt(" a\r\nevent=forged\u{1b}[31m\t b "), "a event=forged [31m b");
         assert_eq!(excerpt(&"x".repeat(1_000)).len(), 200);
+    }
+
+    #[test]
+    fn of_a_page_of_html_nothing_is_quoted() {
+        for page in [
+            "<!DOCTYPE html><p>x",
+            "\n<HTML><head>",
+            "\u{feff}<html lang=en>",
+            "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<!DOCTYPE html PUBLIC \"x\">\n<html>",
+        ] {
+            assert_eq!(excerpt(page), "", "{page}");
+        }
+        assert_eq!(excerpt("<?xml version=\"1.0\"?><error>no</error>"), "<?xml version=\"1.0\"?><error>no</error>");
+        assert_eq!(excerpt("no <html> here"), "no <html> here");
     }
 }

@@ -112,7 +112,12 @@ impl Origin {
             // Another server's 404, or a wrong path before /api, must not look like a deletion.
             404 if is_about_the_id(&body) => Ok(None),
             404 => Err(down(&"404, and not about an article: is it that server, and as new as this one?")),
-            401 | 403 => Err(down(&format!("{status}: a token with the role `write` is needed"))),
+            401 | 403 => {
+                let token = if self.authorization.is_some() { "the token is refused" } else { "there is no token" };
+                Err(down(&format!(
+                    "{status}, since {token}: set VAYU_ORIGIN_TOKEN to one with the role `write` (`tokens add` beside the origin)"
+                )))
+            }
             400 | 413 | 414 | 422 => Err(DispatchError::poison(format!("the origin knows no such id: {status}"))),
             _ => Err(DispatchError::Unavailable {
                 reason: format!("the origin answers {status}"),

@@ -108,6 +108,8 @@ fn case_c53_a_404_about_the_id_is_a_deletion_and_whatever_else_goes_wrong_is_an_
         assert!(matches!(said, Err(DispatchError::Unavailable { .. })), "{what}: {said:?}");
         let Err(DispatchError::Unavailable { reason, .. }) = said else { continue };
         assert!(!reason.contains("a-token"), "{what}: {reason}");
+        let of_token = ["no token", "too small a role"].contains(&what);
+        assert_eq!(reason.contains("VAYU_ORIGIN_TOKEN"), of_token, "{what}: {reason}");
     }
     let asked = ask(answer("503 Service Unavailable\r\nRetry-After: 99999", ""));
     let Err(DispatchError::Unavailable { retry_after, .. }) = asked else { panic!("{asked:?}") };

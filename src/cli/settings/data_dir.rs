@@ -34,6 +34,11 @@ impl DataDir {
         let dir = Self { root: root.to_owned() };
         match std::fs::metadata(dir.articles()) {
             Ok(_) => Ok(dir),
+            Err(e) if e.kind() == io::ErrorKind::NotFound && dir.worker().is_file() => Err(format!(
+                "{} is a worker's folder: its articles are at its origin; what it has are `outbox` (stats, list, show, replay, \
+                 discard), `search` and `backup`",
+                root.display()
+            )),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Err(format!(
                 "no database in {}: name its folder with --data, or make one with `import` or `serve`",
                 root.display()
@@ -42,11 +47,11 @@ impl DataDir {
         }
     }
 
-    /// The folder of a search index, beside articles or kept by a worker.
+    /// The folder of articles, or of a worker.
     ///
     /// # Errors
     /// As [`existing`](Self::existing).
-    pub(crate) fn searchable(root: &Path) -> Result<Self, String> {
+    pub(crate) fn of_either(root: &Path) -> Result<Self, String> {
         let dir = Self { root: root.to_owned() };
         if dir.worker().is_file() { Ok(dir) } else { Self::existing(root) }
     }

@@ -107,13 +107,8 @@ impl Broker {
             Ok(answer) => Ok(answer.payload),
             Err(error) => {
                 let (text, forbidden) = self.with_complaint(error.to_string());
-                Err(match error.kind() {
-                    // The server says so beside the request, which is then never answered.
-                    _ if forbidden => Refusal::Said { number: 0, text },
-                    RequestErrorKind::NoResponders => Refusal::Nobody(text),
-                    RequestErrorKind::MaxPayloadExceeded => Refusal::TooLarge(text),
-                    _ => Refusal::Down(text),
-                })
+                // The server says so beside the request, which is then never answered.
+                Err(if forbidden { Refusal::Said { number: 0, text } } else { unanswered(error.kind(), text) })
             }
         }
     }
@@ -136,6 +131,17 @@ impl Broker {
         let Some(complaint) = complaint else { return (text, false) };
         let forbidden = complaint.to_ascii_lowercase().contains("permissions violation");
         (format!("{text} (the server says: {complaint})"), forbidden)
+    }
+}
+
+/// What it means that a request has no answer.
+fn unanswered(kind: RequestErrorKind, text: String) -> Refusal {
+    match kind {
+        RequestErrorKind::NoResponders => Refusal::Nobody(text),
+        RequestErrorKind::MaxPayloadExceeded => Refusal::TooLarge(text),
+        RequestErrorKind::TimedOut => Refusal::Down(format!("the broker does not answer: {text}")),
+        RequestErrorKind::Other => Refusal::Down(format!("the broker cannot be reached: {text}")),
+        _ => Refusal::Down(text),
     }
 }
 
@@ -246,5 +252,14 @@ mod tests {
         assert!(acknowledged(error).is_err_and(|refusal| refusal.is(10_077)));
         assert!(matches!(acknowledged(br#"{"hello":1}"#), Err(Refusal::Nobody(_))));
         assert!(matches!(read(b"<html>"), Err(Refusal::Down(_))), "junk is no ack");
+    }
+
+    #[test]
+    fn a_request_without_an_answer_says_whose_fault_that_is() {
+        let said = |kind| unanswered(kind, "request failed: channel closed".to_owned()).to_string();
+        assert_eq!(said(RequestErrorKind::Other), "the broker cannot be reached: request failed: channel closed");
+        assert!(said(RequestErrorKind::TimedOut).starts_with("the broker does not answer: "));
+        assert!(said(RequestErrorKind::NoResponders).starts_with("no stream of the broker takes this: "));
+        assert!(said(RequestErrorKind::MaxPayloadExceeded).contains("no message of this size"));
     }
 }

@@ -211,7 +211,7 @@ impl Handler for SearchIndex {
             judged => judged?,
         };
         if standing != Standing::InStep {
-            log::info!("search index rebuild begins standing={standing:?} cursor={}", lane.cursor);
+            log::info!("search index rebuild begins reason={:?}", standing.reason());
             let report = inner.finish_rebuild(None)?;
             log::info!(
                 "search index rebuild done seen={} written={} removed={}",

@@ -32,6 +32,15 @@ pub(super) enum Standing {
 }
 
 impl Standing {
+    /// Why the index is rebuilt, or not, for the log.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::InStep => "none: it is in step",
+            Self::Behind => "it may lack events: what differs is indexed again",
+            Self::Foreign => "it is new, or not of this log: every article is indexed",
+        }
+    }
+
     /// The value of `state.rebuild`.
     pub const fn code(self) -> i64 {
         match self {
