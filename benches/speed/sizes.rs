@@ -8,7 +8,7 @@ pub struct Sizes {
     pub callers64: usize,
     pub caller1: usize,
     pub bulk: usize,
-    /// Jobs that wait.
+    /// Jobs that wait, in each of the three runs.
     pub jobs: usize,
     /// Events in the log that is drained.
     pub log: usize,
@@ -42,7 +42,7 @@ impl Sizes {
             callers64: 6_400,
             caller1: 900,
             bulk: 8_000,
-            jobs: 20_000,
+            jobs: 8_000,
             log: 200_000,
             failing: 300_000,
             lane: 30_000,
