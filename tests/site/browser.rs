@@ -1,12 +1,13 @@
 //! A headless Chromium, driven over its DevTools protocol through two pipes: no port, no further program.
 
+use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::LONG;
+use crate::waiting::wait_or;
 
 pub struct Browser {
     process: Child,
@@ -81,11 +82,15 @@ impl Browser {
 
     /// Waits until an expression is true, also across pages.
     pub fn until(&mut self, expression: &str) {
-        let deadline = Instant::now() + LONG;
-        while self.eval(expression) != true {
-            assert!(Instant::now() < deadline, "{expression}: {}", self.eval("document.body.innerText"));
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let text = RefCell::new(Value::Null);
+        let is_true = || {
+            let is_true = self.eval(expression) == true;
+            if !is_true {
+                text.replace(self.eval("document.body.innerText"));
+            }
+            is_true
+        };
+        wait_or(is_true, || format!("{expression}: {}", text.borrow()));
     }
 
     /// Types into what has the focus, as a keyboard does.

@@ -24,6 +24,8 @@ use vayu_articles::sinks::render::{Renderer, SiteInfo};
 use vayu_articles::sinks::search::{SearchIndex, SearchOptions};
 use vayu_articles::storage::{Database, Options};
 
+use crate::serve_support::wait_or;
+
 /// No wait of these tests is longer; none is as long unless something is broken.
 pub const LONG: Duration = Duration::from_secs(120);
 /// Where readers believe to be.
@@ -71,14 +73,14 @@ impl Varnish {
             .env_remove("VAYU_PURGE_TOKEN")
             .envs(self.token.map(|token| ("VAYU_PURGE_TOKEN", token)));
         command.stdin(Stdio::null()).stdout(said.try_clone().unwrap()).stderr(said);
-        self.child = Some(command.spawn().unwrap());
-        let begun = Instant::now();
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            let ended = self.child.as_mut().unwrap().try_wait().unwrap();
-            let said = fs::read_to_string(self.path("said")).unwrap();
-            assert!(ended.is_none() && begun.elapsed() < LONG, "{said}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let mut child = command.spawn().unwrap();
+        let said = || fs::read_to_string(self.path("said")).unwrap();
+        let is_there = || {
+            assert!(child.try_wait().unwrap().is_none(), "{}", said());
+            TcpStream::connect(("127.0.0.1", self.port)).is_ok()
+        };
+        wait_or(is_there, said);
+        self.child = Some(child);
     }
 
     /// SIGKILL, to it and to the process that holds the cache.

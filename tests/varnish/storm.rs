@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use vayu_articles::article::{ArticlePatch, Expected, Kind, NewArticle, Status};
 use vayu_articles::clock::ManualClock;
@@ -14,6 +14,7 @@ use vayu_articles::sinks::cdn::{CdnShape, DELAY_MAX};
 use vayu_articles::sinks::encode_segment;
 
 use super::harness::{Fronted, SHAPES};
+use super::serve_support::wait_until;
 
 const MUTATIONS: usize = 200;
 /// After each of them every page is compared: what a later change purges anyway must not hide what an earlier one missed.
@@ -64,9 +65,9 @@ fn storm(shape: CdnShape) {
                 while !mutate(&site, &mut random) {}
                 // Some states are there for a while, some are gone at once.
                 let seen = fetched.load(Ordering::Relaxed) + random.u64(..20);
-                while fetched.load(Ordering::Relaxed) < seen && !done.load(Ordering::Relaxed) {
-                    thread::sleep(Duration::from_millis(1));
-                }
+                wait_until("the readers go on", || {
+                    fetched.load(Ordering::Relaxed) >= seen || done.load(Ordering::Relaxed)
+                });
             }
             // What was under way has come; now its second purge. Then every page is looked at, and is in the cache for the
             // next round.
