@@ -61,9 +61,18 @@ pub fn event(number: usize) -> Event {
     event.into_event(number as i64 + 1)
 }
 
+/// As a lane does: a stream that a worker makes at this moment is there before it takes messages.
 pub fn publish(server: &Server, partitions: u32, numbers: std::ops::Range<usize>) {
     let events: Vec<Event> = numbers.map(event).collect();
-    NatsSink::new(nats(server, partitions)).unwrap().handle_batch(&events).unwrap();
+    deliver(&NatsSink::new(nats(server, partitions)).unwrap(), &events);
+}
+
+/// Until the broker is there.
+pub fn deliver(sink: &NatsSink, events: &[Event]) {
+    wait_until("the broker takes the events", || match sink.handle_batch(events) {
+        Err(DispatchError::Unavailable { .. }) => false,
+        done => done.map(|()| true).unwrap(),
+    });
 }
 
 pub fn consumer(server: &Server, name: &str) -> Value {

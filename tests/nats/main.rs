@@ -4,6 +4,7 @@
 #![cfg(feature = "nats")]
 
 mod adoption;
+mod at_once;
 #[cfg(all(unix, feature = "server", feature = "cli"))]
 mod cli;
 mod deletion;

@@ -116,7 +116,16 @@ impl Server {
             let client = connect(&self.url(), "").await;
             let mut map = async_nats::HeaderMap::new();
             headers.iter().for_each(|(name, value)| map.insert(*name, *value));
-            let answer = client.request_with_headers(subject.to_owned(), map, body.to_vec().into()).await.unwrap();
+            let begun = Instant::now();
+            let answer = loop {
+                let sent = client.request_with_headers(subject.to_owned(), map.clone(), body.to_vec().into());
+                match sent.await {
+                    Ok(answer) => break answer,
+                    // A stream that somebody makes at this moment is there before it takes messages.
+                    Err(error) => assert!(begun.elapsed() < LONG, "{error}"),
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            };
             let ack: Value = serde_json::from_slice(&answer.payload).unwrap();
             assert!(ack.get("seq").is_some(), "{ack}");
             ack

@@ -34,11 +34,11 @@ struct Need {
 /// It is not there and cannot be made, or the broker does not answer. A refused update is no error but a warning.
 pub(crate) async fn stream(broker: &Broker, options: &NatsOptions) -> Result<(), Refusal> {
     let name = &options.stream;
-    let info = match broker.api(&format!("STREAM.INFO.{name}"), &Value::Null).await {
-        Err(refusal) if refusal.is(NO_STREAM) => return create_stream(broker, options).await,
-        info => info?,
+    let (info, create) = (format!("STREAM.INFO.{name}"), format!("STREAM.CREATE.{name}"));
+    let Some(config) = found_or_made(broker, &info, NO_STREAM, &create, &new_stream(options)).await? else {
+        log::info!("nats stream={name} made subjects={}", filter(&options.prefix, None));
+        return Ok(());
     };
-    let config = info.get("config").cloned().unwrap_or_default();
     warn_of_other_subjects(&config, options);
     let window = Need {
         field: "duplicate_window",
@@ -56,33 +56,19 @@ pub(crate) async fn stream(broker: &Broker, options: &NatsOptions) -> Result<(),
 pub(crate) async fn consumer(broker: &Broker, stream: &str, wish: &ConsumerWish) -> Result<(), Refusal> {
     let name = &wish.name;
     let call = format!("CONSUMER.DURABLE.CREATE.{stream}.{name}");
-    let info = match broker.api(&format!("CONSUMER.INFO.{stream}.{name}"), &Value::Null).await {
-        Err(refusal) if refusal.is(NO_CONSUMER) => {
-            let config = json!({
-                "durable_name": name,
-                "description": "made by vayu-articles worker",
-                "deliver_policy": "all",
-                "ack_policy": "explicit",
-                "ack_wait": nanos(wish.ack_wait),
-                "max_deliver": -1,
-                "max_ack_pending": wish.max_ack_pending,
-                "filter_subject": wish.filter,
-                "replay_policy": "instant",
-            });
-            log::info!("nats consumer={name} stream={stream} made filter={}", wish.filter);
-            broker.api(&call, &json!({ "stream_name": stream, "config": config })).await?;
-            return Ok(());
-        }
-        info => info?,
+    let wrap = |config: Value| json!({ "stream_name": stream, "config": config });
+    let info = format!("CONSUMER.INFO.{stream}.{name}");
+    let Some(config) = found_or_made(broker, &info, NO_CONSUMER, &call, &wrap(new_consumer(wish))).await? else {
+        log::info!("nats consumer={name} stream={stream} made filter={}", wish.filter);
+        return Ok(());
     };
-    let config = info.get("config").cloned().unwrap_or_default();
     warn_of_other_order(&config, stream, wish);
     let needs = [
         Need { field: "max_deliver", value: json!(-1), option: "--max-deliver=-1".to_owned() },
         Need { field: "ack_wait", value: nanos(wish.ack_wait), option: format!("--wait={}", written(wish.ack_wait)) },
     ];
     let by_hand = format!("nats consumer edit {stream} {name}");
-    mend(broker, config, &needs, &call, &by_hand, |config| json!({ "stream_name": stream, "config": config })).await
+    mend(broker, config, &needs, &call, &by_hand, wrap).await
 }
 
 /// Warns of what a worker cannot do anything about: messages that no consumer of this number of partitions is sent, since
@@ -122,12 +108,39 @@ fn is_consumed(subject: &str, options: &NatsOptions) -> bool {
     options.partitions == 0 || partition.is_some_and(|partition| partition < options.partitions)
 }
 
-async fn create_stream(broker: &Broker, options: &NatsOptions) -> Result<(), Refusal> {
-    let NatsOptions { stream, prefix, .. } = options;
-    let config = json!({
-        "name": stream,
+/// The configuration of what is there, or `None` once it was made.
+///
+/// A relay and its workers, started together on a new broker, all find nothing and all make it. The broker serves one and
+/// refuses the others, each time for another reason ("subjects overlap", "name already in use"); so a refusal counts only
+/// if there is still nothing afterwards.
+async fn found_or_made(
+    broker: &Broker,
+    info: &str,
+    absent: u64,
+    create: &str,
+    wanted: &Value,
+) -> Result<Option<Value>, Refusal> {
+    let config = |info: Value| Some(info.get("config").cloned().unwrap_or_default());
+    match broker.api(info, &Value::Null).await {
+        Err(refusal) if refusal.is(absent) => {}
+        found => return found.map(config),
+    }
+    let refused = match broker.api(create, wanted).await {
+        Ok(_) => return Ok(None),
+        Err(refusal @ Refusal::Said { .. }) => refusal,
+        Err(refusal) => return Err(refusal),
+    };
+    match broker.api(info, &Value::Null).await {
+        Err(refusal) if refusal.is(absent) => Err(refused),
+        found => found.map(config),
+    }
+}
+
+fn new_stream(options: &NatsOptions) -> Value {
+    json!({
+        "name": options.stream,
         "description": "made by vayu-articles",
-        "subjects": [filter(prefix, None)],
+        "subjects": [filter(&options.prefix, None)],
         "retention": "limits",
         "storage": "file",
         "discard": "old",
@@ -137,10 +150,21 @@ async fn create_stream(broker: &Broker, options: &NatsOptions) -> Result<(), Ref
         "max_age": nanos(options.max_age),
         "duplicate_window": nanos(options.duplicate_window),
         "num_replicas": options.replicas.max(1),
-    });
-    broker.api(&format!("STREAM.CREATE.{stream}"), &config).await?;
-    log::info!("nats stream={stream} made subjects={}", filter(prefix, None));
-    Ok(())
+    })
+}
+
+fn new_consumer(wish: &ConsumerWish) -> Value {
+    json!({
+        "durable_name": wish.name,
+        "description": "made by vayu-articles worker",
+        "deliver_policy": "all",
+        "ack_policy": "explicit",
+        "ack_wait": nanos(wish.ack_wait),
+        "max_deliver": -1,
+        "max_ack_pending": wish.max_ack_pending,
+        "filter_subject": wish.filter,
+        "replay_policy": "instant",
+    })
 }
 
 /// Sends the configuration back with the fields that differ. A refusal is told, and nothing else happens.
