@@ -152,7 +152,7 @@ fn a_delivered_event_is_due_again_by_force() {
 }
 
 #[test]
-fn a_retire_is_refused_while_a_program_has_the_handler_and_says_what_is_dropped() {
+fn rename_and_retire_are_refused_while_a_program_has_the_handler_and_retire_says_what_is_dropped() {
     let dir = tempfile::tempdir().expect("tempdir");
     let dir = dir.path();
     let database = Database::open(dir.join("shop.db"), &[outbox::COMPONENT], Options::default()).expect("opens");
@@ -167,12 +167,15 @@ fn a_retire_is_refused_while_a_program_has_the_handler_and_says_what_is_dropped(
     while json(dir, &["outbox", "stats"])["lanes"][0]["paused_until"].is_null() {
         assert!(Instant::now() < soon);
     }
-    let (code, _, err) = run(dir, &["handler", "retire", "hook"]);
-    assert!(code == 1 && err.contains(&format!("(pid {}) has that handler", std::process::id())), "{err}");
+    for refused in [&["handler", "retire", "hook"][..], &["handler", "rename", "hook", "post"]] {
+        let (code, _, err) = run(dir, refused);
+        assert!(code == 1 && err.contains(&format!("(pid {}) has that handler", std::process::id())), "{err}");
+    }
     let lane = &json(dir, &["outbox", "stats"])["lanes"][0];
     assert_eq!((&lane["held"], &lane["owner_state"]), (&false.into(), &"alive".into()), "nothing was changed");
     relay.stop(soon).expect("stops");
-    let (code, out, _) = run(dir, &["handler", "retire", "hook"]);
+    assert_eq!(json(dir, &["handler", "rename", "hook", "post"])["handler"], "post");
+    let (code, out, _) = run(dir, &["handler", "retire", "post"]);
     assert_eq!(code, 0);
     assert!(out.contains("discarded with it: 0;") && out.trim_end().ends_with("gets no more: 2"), "{out}");
     database.close(soon).expect("closes");

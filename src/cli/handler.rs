@@ -104,6 +104,9 @@ fn rewind(operator: &Operator, args: &RewindArgs, out: &mut Output) -> Result<()
 
 fn rename(operator: &Operator, args: &RenameArgs, out: &mut Output) -> Result<(), CliError> {
     let RenameArgs { name, new_name, wait, shape } = args;
+    if let Some(why) = runs_now(operator, name, "with the new name in its settings")? {
+        return Err(CliError::failed(format!("{name:?} was not renamed: {why}")));
+    }
     let mut lane = hold_and_wait(operator, name, *wait, "renamed")?;
     let done = lane.rename(new_name);
     give_back(&lane)?;
@@ -118,7 +121,7 @@ fn rename(operator: &Operator, args: &RenameArgs, out: &mut Output) -> Result<()
 fn retire(operator: &Operator, args: &RetireArgs, out: &mut Output) -> Result<(), CliError> {
     let RetireArgs { name, reason, wait, shape } = args;
     let refused = |error: String| CliError::failed(format!("{name:?} was not retired: {error}"));
-    if let Some(why) = runs_now(operator, name)? {
+    if let Some(why) = runs_now(operator, name, "without it in its settings")? {
         return Err(refused(why));
     }
     let (discarded, undelivered) = match operator.hold_and_wait(name, Duration::from_secs(*wait)) {
@@ -154,14 +157,16 @@ fn retire(operator: &Operator, args: &RetireArgs, out: &mut Output) -> Result<()
 
 /// Why a lane must not be taken away from a program that has its handler: that would deliver nothing more for it, and
 /// nothing but its log would say so. One that is held was taken away on purpose.
-fn runs_now(operator: &Operator, name: &str) -> Result<Option<String>, CliError> {
+///
+/// `settings`: how the program is to be started again.
+fn runs_now(operator: &Operator, name: &str, settings: &str) -> Result<Option<String>, CliError> {
     let lanes = operator.lanes().map_err(|error| CliError::failed(error.to_string()))?;
     let lane = lanes.iter().find(|lane| lane.handler == name && !lane.held);
     Ok(lane.filter(|lane| lane.owner_state == OwnerState::Alive).map(|lane| {
         let pid = lane.owner_pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
         format!(
-            "a program that runs{pid} has that handler: take it out of its settings and start it anew, or stop it, first \
-             (or `handler hold` it, if it is to go on without)"
+            "a program that runs{pid} has that handler: stop it first, and start it {settings} (or `handler hold` the \
+             handler, if the program is to go on without)"
         )
     }))
 }

@@ -228,7 +228,7 @@ pub enum HandlerCommand {
     /// Holds the handler, waits until its running call is over, moves it back, and releases it unless it was held before.
     #[command(visible_alias = "backfill")]
     Rewind(RewindArgs),
-    /// Give a handler and its exceptions another name; stop the program that has it first
+    /// Give a handler and its exceptions another name; refused while a program that runs has it
     Rename(RenameArgs),
     /// Forget a handler for good and discard what it left; refused while a program that runs has it
     ///
