@@ -10,6 +10,9 @@ const MAX_ENTRIES: usize = 20;
 /// Longest reason kept, in characters.
 const MAX_REASON: usize = 2_000;
 
+/// What the history says of a replay by force.
+pub(super) const FORCED_REPLAY: &str = "forced replay";
+
 /// One thing that happened to an exception.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -41,6 +44,11 @@ pub(super) fn append(history: &str, at: i64, what: &str, reason: &str) -> String
     if entries.is_empty() || entries.len() >= MAX_ENTRIES {
         entries.push(entry);
         let surplus = entries.len().saturating_sub(MAX_ENTRIES);
+        // That a replay was forced decides under which id the event goes out: it outlives what came before and after it.
+        let is_forced = |entry: &Entry<'_>| entry.what == FORCED_REPLAY;
+        if let Some(last) = entries.iter().rposition(is_forced).filter(|last| *last < surplus) {
+            entries.swap(last, surplus);
+        }
         return serde_json::to_string(&entries[surplus..]).unwrap_or_else(|_| "[]".to_owned());
     }
     // What is there is sound and stays as it is, up to its closing bracket.

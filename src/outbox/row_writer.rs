@@ -101,7 +101,7 @@ impl<'t> RowWriter<'t> {
             (Some(what), Some(reason)) => history::append("[]", flush.now, what, reason),
             _ => "[]".to_owned(),
         };
-        self.insert.execute((
+        let is_new = self.insert.execute((
             id,
             &flush.handler,
             key,
@@ -111,9 +111,9 @@ impl<'t> RowWriter<'t> {
             decided.reason.map(history::shorten),
             history,
             flush.now,
-        ))?;
-        // Where nothing of its key was open, nothing has to wait for it.
-        if lowest.is_some() && [RETRY, PARKED].contains(&decided.state) {
+        ))? > 0;
+        // Where nothing of its key was open, nothing has to wait for it; nor for a row that an operator closed meanwhile.
+        if is_new && lowest.is_some() && [RETRY, PARKED].contains(&decided.state) {
             later_ones_wait(self.tx, &flush.handler, key, id, flush.now)?;
         }
         Ok(())

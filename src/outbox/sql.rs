@@ -79,7 +79,8 @@ statements! {
         AND (state = 'retry' OR state = 'waiting' OR state = 'parked') ORDER BY outbox_id LIMIT ?4";
     /// A row, whether another one of its key is open behind it, and its event as READ_EVENT has it.
     READ_EXCEPTION_TO_RUN = "SELECT e.id, e.event_id, e.event_type, e.event_key, \
-        CASE WHEN octet_length(e.payload) <= ?3 THEN e.payload END, e.correlation_id, e.causation_id, e.occurred_at, \
+        CASE WHEN d.payload IS NOT NULL THEN d.payload WHEN octet_length(e.payload) <= ?3 THEN e.payload END, \
+        e.correlation_id, e.causation_id, e.occurred_at, \
         d.event_key, d.state, d.attempts, d.crashes, d.replays, d.superseded_by, d.payload, \
         instr(d.history, '\"what\":\"forced replay\"') > 0, \
         EXISTS (SELECT 1 FROM deliveries behind WHERE behind.handler = ?2 AND behind.event_key = d.event_key \
@@ -115,6 +116,8 @@ statements! {
         coalesce((SELECT max(outbox_id) FROM deliveries WHERE state = 'waiting' AND handler = ?1), 0), \
         coalesce((SELECT max(outbox_id) FROM deliveries WHERE state = 'parked' AND handler = ?1), 0), \
         coalesce((SELECT max(outbox_id) FROM deliveries WHERE state = 'dead_letter' AND handler = ?1), 0))";
+    /// The last row of any handler.
+    LAST_ROW_OF_ALL = "SELECT coalesce(max(outbox_id), 0) FROM deliveries";
     LANES_OF_OWNER = "SELECT count(*) FROM lanes WHERE owner = ?1";
     /// Tells whether an operator has asked for the lane meanwhile.
     MOVE_CURSOR = "UPDATE lanes SET cursor = ?4, running_id = ?5 WHERE handler = ?1 AND owner = ?2 AND cursor = ?3 \
@@ -155,7 +158,8 @@ statements! {
         WHERE handler = ?1 AND event_key = ?2 AND outbox_id < ?3 AND state = 'dead_letter' AND superseded_by IS NULL";
     SUPERSEDE_REPLAYED = "UPDATE deliveries SET superseded_by = ?3, updated_at = ?4 \
         WHERE handler = ?1 AND event_key = ?2 AND outbox_id < ?3 \
-        AND (state = 'retry' OR state = 'waiting' OR state = 'parked') AND replays > 0 AND superseded_by IS NULL";
+        AND (state = 'retry' OR state = 'waiting' OR state = 'parked') AND replays > 0 AND superseded_by IS NULL \
+        AND instr(history, '\"what\":\"forced replay\"') = 0";
     /// Waiting rows in order, and whether nothing open of their key is below them.
     READ_ORPHANS = "SELECT w.outbox_id, w.event_key, NOT EXISTS (SELECT 1 FROM deliveries d \
         WHERE d.handler = ?1 AND d.event_key = w.event_key AND d.outbox_id < w.outbox_id \
@@ -163,7 +167,7 @@ statements! {
         FROM deliveries w WHERE w.state = 'waiting' AND w.handler = ?1 AND w.outbox_id > ?2 \
         ORDER BY w.outbox_id LIMIT ?3";
     WAKE_ORPHAN = "UPDATE deliveries SET state = 'retry', next_attempt_at = ?3, updated_at = ?3 \
-        WHERE outbox_id = ?1 AND handler = ?2 AND state = 'waiting' AND event_key IS NULL";
+        WHERE outbox_id = ?1 AND handler = ?2 AND state = 'waiting'";
     READ_KEY = "SELECT event_key FROM deliveries WHERE outbox_id = ?1 AND handler = ?2";
     READ_CRASHES = "SELECT crashes, state FROM deliveries WHERE outbox_id = ?1 AND handler = ?2";
     NEW_CRASHED = "INSERT INTO deliveries (outbox_id, handler, event_key, state, crashes, next_attempt_at, reason, \
@@ -257,7 +261,7 @@ statements! {
     NEW_DELIVERED = "INSERT INTO deliveries (outbox_id, handler, event_key, state, history, created_at, updated_at) \
         SELECT id, ?2, event_key, 'done', '[]', ?3, ?3 FROM event_outbox WHERE id = ?1";
     REPLAY_ROW = "UPDATE deliveries SET state = ?3, next_attempt_at = ?4, crashes = ?5, history = ?6, updated_at = ?7, \
-        attempts = 0, replays = replays + 1, superseded_by = NULL \
+        attempts = 0, replays = min(replays, 9223372036854775806) + 1, superseded_by = NULL \
         WHERE outbox_id = ?1 AND handler = ?2";
 
     // --- check -----------------------------------------------------------------------------------------------------

@@ -15,6 +15,9 @@ pub(crate) struct Change {
     pub article: ArticleEvent,
 }
 
+/// Longest id of an article that is looked for; the service's own are UUIDs of 36 bytes.
+const ID_BYTES_MAX: usize = 512;
+
 impl Change {
     /// Reads `event`. One that cannot be read never will be: `Poison`.
     pub fn of(event: &Event) -> Result<Self, DispatchError> {
@@ -26,6 +29,9 @@ impl Change {
         let article: ArticleEvent = event.json().map_err(|error| {
             DispatchError::poison(format!("the payload of {} is not readable: {error}", event.event_type))
         })?;
+        if article.id.is_empty() || article.id.len() > ID_BYTES_MAX {
+            return Err(DispatchError::poison("the article's id is empty or too long"));
+        }
         Ok(Self { deleted, article })
     }
 
@@ -54,5 +60,19 @@ mod tests {
             let event = NewEvent::from_json(event_type, payload).into_event(1);
             assert!(matches!(Change::of(&event), Err(DispatchError::Poison { .. })), "{event_type} {payload}");
         }
+    }
+
+    /// An origin answers nothing to them that tells them from an outage.
+    #[test]
+    fn an_id_that_no_article_can_have_is_poison() {
+        let change_of = |id: &str| {
+            let payload = serde_json::json!({ "id": id, "version": 1, "kind": "post", "slug": "s", "title": "T",
+                "status": "published", "tags": [] });
+            Change::of(&NewEvent::from_json(CREATED, payload.to_string()).into_event(1))
+        };
+        for id in ["", &"x".repeat(70_000)] {
+            assert!(matches!(change_of(id), Err(DispatchError::Poison { .. })), "{} bytes", id.len());
+        }
+        assert!(change_of("one").is_ok());
     }
 }

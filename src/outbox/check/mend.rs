@@ -4,7 +4,7 @@ use rusqlite::{OptionalExtension, Transaction};
 
 use super::CheckReport;
 use crate::outbox::flush::make_next_due;
-use crate::outbox::operator::Standing;
+use crate::outbox::operator::{Standing, lossy};
 use crate::outbox::{history, sql};
 use crate::storage::{Database, TransactError};
 
@@ -68,14 +68,12 @@ impl Fix {
 }
 
 fn close_gone(tx: &Transaction<'_>, id: i64, handler: &str, now: i64) -> rusqlite::Result<bool> {
-    if tx.prepare_cached(sql::NEXT_ID)?.query_row([id - 1], |row| row.get::<_, i64>(0)).optional()? == Some(id) {
+    if tx.prepare_cached(sql::EVENT_ID_OF)?.exists([id])? {
         return Ok(false);
     }
     let row = tx
         .prepare_cached(sql::READ_STATE)?
-        .query_row((id, handler), |row| {
-            Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?, row.get::<_, String>(2)?))
-        })
+        .query_row((id, handler), |row| Ok((row.get::<_, String>(0)?, lossy(row, 1)?, history::column(row, 2)?)))
         .optional()?;
     let Some((state, key, history)) = row else { return Ok(false) };
     if matches!(state.as_str(), "done" | "discarded") {

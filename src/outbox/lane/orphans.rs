@@ -26,8 +26,11 @@ pub(super) fn read_page(connection: &Connection, handler: &str, after: i64) -> r
         let id = row.get(0)?;
         seen += 1;
         page.next = Some(id);
-        if row.get(2)? {
-            page.orphans.push((id, row.get(1)?));
+        let bytes = row.get_ref(1)?.as_bytes_or_null()?;
+        let key = bytes.and_then(|bytes| std::str::from_utf8(bytes).ok()).map(str::to_owned);
+        // A key that is no text keeps no order.
+        if row.get(2)? || (bytes.is_some() && key.is_none()) {
+            page.orphans.push((id, key));
         }
     }
     if seen < PAGE {

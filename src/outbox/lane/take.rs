@@ -48,6 +48,8 @@ pub(super) struct Claim {
     /// How many log rows the dead owner may have had in flight.
     pub(super) run_ahead: usize,
     pub(super) max_crashes: u32,
+    /// The lane's row has been there: if it is gone, it was renamed or retired.
+    pub(super) seen: bool,
     pub(super) now: i64,
 }
 
@@ -69,12 +71,14 @@ pub(super) enum Taken {
 
 pub(super) fn take(tx: &Transaction<'_>, claim: &Claim) -> rusqlite::Result<Taken> {
     let handler = &claim.handler;
-    tx.prepare_cached(sql::NEW_LANE)?.execute((
-        handler,
-        &claim.event_types,
-        claim.on_dead_letter.stored(),
-        claim.start_at == StartAt::End,
-    ))?;
+    if !claim.seen {
+        tx.prepare_cached(sql::NEW_LANE)?.execute((
+            handler,
+            &claim.event_types,
+            claim.on_dead_letter.stored(),
+            claim.start_at == StartAt::End,
+        ))?;
+    }
     let Some(lane) = read_lane(tx, handler)? else { return Ok(Taken::Refused) };
     let is_ours = lane.owner.as_ref() == Some(&claim.owner);
     if lane.held || (lane.owner.is_some() && !is_ours && lane.owner != claim.dead) {
@@ -163,4 +167,39 @@ fn key_of(tx: &Transaction<'_>, claim: &Claim, id: i64) -> rusqlite::Result<Opti
 /// Removes the dead owner's file once no lane names it.
 pub(super) fn clean_up_after(database: &Path, dead: &str) {
     crate::outbox::owner::remove_owner_file(database, dead);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::{Database, Options, TransactError};
+
+    /// An operator may rename it between a relay's look at it and this transaction.
+    #[test]
+    fn a_lane_that_was_there_and_is_gone_is_not_made_anew() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let database = Database::open(folder.path().join("lanes.db"), &[crate::outbox::COMPONENT], Options::default());
+        let database = database.expect("opens");
+        let lanes_after = |seen: bool| {
+            let claim = Claim {
+                handler: "h".to_owned(),
+                owner: "owner".to_owned(),
+                event_types: "[\"*\"]".to_owned(),
+                on_dead_letter: OnDeadLetter::Continue,
+                start_at: StartAt::Beginning,
+                dead: None,
+                run_ahead: 1,
+                max_crashes: 3,
+                seen,
+                now: 0,
+            };
+            let taken = database.writer().transact(move |tx| {
+                let is_ours = matches!(take(tx, &claim)?, Taken::Ours { .. });
+                Ok::<_, rusqlite::Error>((is_ours, read_lane(tx, "h")?.is_some()))
+            });
+            taken.map_err(|error: TransactError<rusqlite::Error>| error.to_string())
+        };
+        assert_eq!(lanes_after(true), Ok((false, false)));
+        assert_eq!(lanes_after(false), Ok((true, true)));
+    }
 }

@@ -74,6 +74,7 @@ impl Lane {
             dead: dead.clone(),
             run_ahead: self.options.run_ahead,
             max_crashes: self.options.policy.max_crashes,
+            seen: self.seen,
             now: self.now(),
         };
         self.owned = true;

@@ -127,7 +127,9 @@ fn discard_all(
         let now = database.clock().now_ms();
         let (discarded, left) = database.writer().transact(move |tx| {
             let discarded = discard_batch(tx, &handler, &reason, now)?;
-            let left = discarded == BATCH.unsigned_abs();
+            // A new lane of that name would take them for its own, and pass by what it has never had.
+            let forgotten = forget_done(tx, &handler)?;
+            let left = [discarded, forgotten].contains(&BATCH.unsigned_abs());
             settle(tx, left)?;
             Ok((discarded, left))
         })?;
@@ -138,13 +140,25 @@ fn discard_all(
     }
 }
 
+/// Removes a batch of rows that say that an event went well in the end.
+fn forget_done(tx: &Transaction<'_>, handler: &str) -> rusqlite::Result<u64> {
+    let done: Vec<i64> = tx
+        .prepare_cached(sql::DONE_ABOVE)?
+        .query_map((handler, i64::MIN, BATCH), |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    for id in &done {
+        tx.prepare_cached(sql::DELETE_EXCEPTION)?.execute((id, handler))?;
+    }
+    Ok(done.len() as u64)
+}
+
 fn discard_batch(tx: &Transaction<'_>, handler: &str, reason: &str, now: i64) -> rusqlite::Result<u64> {
     let mut rows: Vec<(i64, String)> = Vec::new();
     for state in ExceptionState::UNDONE {
         let room = BATCH - rows.len() as i64;
         let found = tx
             .prepare_cached(sql::ROWS_IN_STATE)?
-            .query_map((state.stored(), handler, room), |row| Ok((row.get(0)?, row.get(1)?)))?
+            .query_map((state.stored(), handler, room), |row| Ok((row.get(0)?, history::column(row, 1)?)))?
             .collect::<rusqlite::Result<Vec<_>>>()?;
         rows.extend(found);
     }

@@ -136,6 +136,8 @@ pub(super) struct Walk<'f> {
     reason: Option<String>,
     /// Created at the latest, and at the earliest.
     created: (i64, i64),
+    /// Nothing beyond this log position.
+    until: i64,
     limit: usize,
     looks_left: usize,
 }
@@ -149,14 +151,15 @@ impl<'f> Walk<'f> {
             types: filter.event_type.clone().map(|pattern| EventFilter::Types(vec![pattern])),
             reason: filter.reason.as_ref().map(|text| text.to_lowercase()),
             created: (filter.older_than.map_or(i64::MAX, ago), filter.newer_than.map_or(i64::MIN, ago)),
+            until: i64::MAX,
             limit: limit.clamp(1, MAX_PAGE),
             looks_left: looks,
         }
     }
 
-    /// Nothing that became an exception later: so a walk that goes on batch after batch comes to an end.
-    pub(super) fn created_until(mut self, latest: i64) -> Self {
-        self.created.0 = self.created.0.min(latest);
+    /// Nothing beyond this log position: so a walk that goes on batch after batch comes to an end.
+    pub(super) fn up_to(mut self, last: i64) -> Self {
+        self.until = last;
         self
     }
 
@@ -231,6 +234,9 @@ impl<'f> Walk<'f> {
         };
         let mut last = ExceptionCursor::after(handler, after);
         while let Some(row) = rows.next()? {
+            if row.get::<_, i64>(0)? > self.until {
+                break;
+            }
             if self.looks_left == 0 {
                 page.next = Some(last);
                 return Ok(());

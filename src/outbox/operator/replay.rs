@@ -51,14 +51,16 @@ impl Operator {
     pub fn replay_matching(&self, filter: &Filter, force: bool) -> Result<Replayed, TransactError<ReplayError>> {
         let mut filter = filter.clone();
         filter.states.retain(|state| matches!(state, ExceptionState::DeadLetter | ExceptionState::Parked));
-        let started = self.database.clock().now_ms();
+        let last: i64 = self.database.writer().transact(|tx| {
+            Ok::<_, ReplayError>(tx.prepare_cached(sql::LAST_ROW_OF_ALL)?.query_row([], |row| row.get(0))?)
+        })?;
         let mut total = Replayed::default();
         let mut after = None;
         loop {
             let (filter, from) = (filter.clone(), after.take());
             let now = self.database.clock().now_ms();
             let (batch, next) = self.database.writer().transact(move |tx| {
-                let walk = Walk::new(&filter, now, BATCH, BATCH_LOOKS).created_until(started);
+                let walk = Walk::new(&filter, now, BATCH, BATCH_LOOKS).up_to(last);
                 replay_batch(tx, walk, from.as_ref(), force, now)
             })?;
             total.replayed += batch.replayed;
@@ -153,7 +155,7 @@ fn replay_row(tx: &Transaction<'_>, row: &ExceptionInfo, force: bool, now: i64) 
     if matches!(log::read_event(tx, row.outbox_id)?, Body::Missing) {
         return Err(ReplayError::EventMissing);
     }
-    let what = if force { "forced replay" } else { "replay" };
+    let what = if force { history::FORCED_REPLAY } else { "replay" };
     Ok(run_again(tx, row, what, "by an operator", now)?)
 }
 

@@ -27,7 +27,7 @@ impl Operator {
 fn resume(tx: &Transaction<'_>, handler: &str, key: &str, now: i64) -> Result<Vec<i64>, ResumeError> {
     let parked: Vec<(i64, String)> = tx
         .prepare_cached(sql::PARKED_OF_KEY)?
-        .query_map((handler, key, MAX_ROWS), |row| Ok((row.get(0)?, row.get(1)?)))?
+        .query_map((handler, key, MAX_ROWS), |row| Ok((row.get(0)?, history::column(row, 1)?)))?
         .collect::<rusqlite::Result<_>>()?;
     if parked.is_empty() {
         return Err(ResumeError::NotParked);
