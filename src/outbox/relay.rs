@@ -333,6 +333,7 @@ impl Relay {
                 (Lane::new(self.lane_parts(registered, &lock, path.clone(), asked.clone(), notices)), notice)
             })
             .collect();
+        lanes.iter().for_each(|(lane, _)| lane.register());
         let retention = self.shared.options.retention.clone();
         let handlers = self.shared.handlers.iter().map(|registered| registered.name.clone()).collect();
         let database = self.shared.database.clone();

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crossbeam_channel::{bounded, unbounded};
-use vayu_articles::outbox::{DispatchError, Event, ExceptionState, Handler, RelayOptions, RewindTo, check, mend};
+use vayu_articles::outbox::{
+    DispatchError, Event, ExceptionState, Handler, HandlerFn, RelayOptions, RewindTo, StartAt, check, mend,
+};
 
 use crate::harness::{LONG, Scripted, Site, Step, drain, stop, wait_until};
 
@@ -262,4 +264,26 @@ fn a_new_lane_of_a_retired_name_gets_what_the_old_one_had_delivered_late() {
     drain(&relay);
     stop(&relay);
     assert_eq!(fresh.done(), ids);
+}
+
+#[test]
+fn lanes_that_begin_at_the_end_get_what_is_committed_right_after_the_start() {
+    let site = Site::new();
+    site.insert("old");
+    let (sent, calls) = unbounded();
+    let mut builder = site.relay();
+    for number in 0..64 {
+        let sent = sent.clone();
+        let handler = move |event: &Event| {
+            sent.send((number, event.id)).unwrap();
+            Ok(())
+        };
+        builder = builder.handler(&format!("h{number}"), HandlerFn::new(handler).start_at(StartAt::End));
+    }
+    let relay = builder.start().unwrap();
+    let new = site.insert("new");
+    let mut got: Vec<_> = (0..64).map(|_| calls.recv_timeout(LONG).unwrap()).collect();
+    got.sort_unstable();
+    stop(&relay);
+    assert_eq!(got, (0..64).map(|number| (number, new)).collect::<Vec<_>>());
 }

@@ -1,14 +1,17 @@
 //! How a lane comes into a relay's hands, and how it leaves them.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::progress::Progress;
 use super::spread::Spread;
 use super::take::{self, Claim, Taken};
 use super::{Interrupt, Lane, LaneState};
 use crate::outbox::owner::Liveness;
-use crate::outbox::{OnDeadLetter, sql};
-use crate::storage::TransactError;
+use crate::outbox::{OnDeadLetter, StartAt, sql};
+use crate::storage::{TaskOptions, TransactError};
+
+/// Longest wait of a relay's start for a lane's first row.
+const REGISTER_WITHIN: Duration = Duration::from_secs(2);
 
 impl Lane {
     /// Takes our name off the lane if it stands there, for a lane of which nothing is in memory.
@@ -23,6 +26,35 @@ impl Lane {
             .map_err(|error: TransactError<rusqlite::Error>| format!("letting the lane go failed: {error}"))?;
         self.owned = false;
         Ok(())
+    }
+
+    /// Writes down where a lane begins that is new and wants only what comes from now on: what commits after the relay's start
+    /// is its own, also before its thread first runs. A database that does not answer in time has the lane begin when it
+    /// does.
+    pub(in crate::outbox) fn register(&self) {
+        if self.start_at != StartAt::End {
+            return;
+        }
+        let name = self.name.as_str();
+        if let Ok(Some(_)) = self.database.read(|connection| take::read_lane(connection, name)) {
+            return;
+        }
+        let row = (self.name.clone(), self.matcher.filter().stored(), self.on_dead_letter.stored(), true);
+        let options = TaskOptions { deadline: Some(Instant::now() + REGISTER_WITHIN), ..TaskOptions::default() };
+        let written = self
+            .database
+            .writer()
+            .submit_internal_with(options, false, move |tx| {
+                tx.prepare_cached(sql::NEW_LANE)?.execute((&row.0, &row.1, row.2, row.3))
+            })
+            .and_then(|pending| pending.wait());
+        if let Err(error) = written {
+            let error: TransactError<rusqlite::Error> = error;
+            log::warn!(
+                "lane handler={name} event=begin_unknown note=\"it begins at the first event after the database answers\" \
+                 reason=\"{error}\""
+            );
+        }
     }
 
     /// Takes the lane if it is free or its owner is dead.
