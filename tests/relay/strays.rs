@@ -278,7 +278,7 @@ fn lanes_that_begin_at_the_end_get_what_is_committed_right_after_the_start() {
             sent.send((number, event.id)).unwrap();
             Ok(())
         };
-        builder = builder.handler(&format!("h{number}"), HandlerFn::new(handler).start_at(StartAt::End));
+        builder = builder.handler(format!("h{number}"), HandlerFn::new(handler).start_at(StartAt::End));
     }
     let relay = builder.start().unwrap();
     let new = site.insert("new");
