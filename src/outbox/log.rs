@@ -178,7 +178,7 @@ pub(super) fn read_log(
     while let Some(row) = found.next()? {
         let row = decode_row(row, matcher)?;
         if let Body::Event(event) = &row.body {
-            bytes += event.payload.len();
+            bytes += text_bytes(event);
         }
         batch.push(row);
         if bytes >= limits.bytes {
@@ -187,6 +187,55 @@ pub(super) fn read_log(
     }
     ask.answer(connection, handler, &mut batch)?;
     Ok(batch)
+}
+
+/// Where an event stands, without the event.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) id: i64,
+    pub(super) key: Option<String>,
+}
+
+/// A stretch of the log.
+#[derive(Debug)]
+pub(super) struct Places {
+    /// Of the events that may be the handler's.
+    pub(super) places: Vec<Place>,
+    /// The last row that was read; `None` if there was none.
+    pub(super) end: Option<i64>,
+}
+
+/// At most `limit` rows after `position`, looked at by type and key alone.
+pub(super) fn read_places(
+    connection: &Connection,
+    matcher: &Matcher,
+    position: i64,
+    limit: usize,
+) -> rusqlite::Result<Places> {
+    let (mut places, mut end) = (Vec::new(), None);
+    let mut statement = connection.prepare_cached(sql::READ_PLACES)?;
+    let mut rows = statement.query((position, limit as i64))?;
+    while let Some(row) = rows.next()? {
+        let id = row.get(0)?;
+        end = Some(id);
+        if required_text(row, 1).map_or(true, |event_type| matcher.filter.matches(event_type)) {
+            places.push(Place { id, key: optional_text(row, 2).ok().flatten().map(str::to_owned) });
+        }
+    }
+    Ok(Places { places, end })
+}
+
+/// One row of the log, with the answers for `handler`; `None` if there is none at `id` itself.
+pub(super) fn read_row(
+    connection: &Connection,
+    matcher: &mut Matcher,
+    id: i64,
+    handler: &str,
+) -> rusqlite::Result<Option<LogRow>> {
+    let before = id.saturating_sub(1);
+    let ask = Questions::worth_asking(connection, handler, before)?;
+    let rows = read_log(connection, matcher, before, BatchLimits { rows: 1, bytes: 0 }, (handler, ask))?;
+    Ok(rows.into_iter().find(|row| row.id == id))
 }
 
 fn decode_row(row: &Row<'_>, matcher: &mut Matcher) -> rusqlite::Result<LogRow> {
@@ -241,6 +290,13 @@ fn set_optional(text: &mut Option<String>, value: Option<&str>) {
     }
 }
 
+/// Bytes of an event's text in memory.
+fn text_bytes(event: &Event) -> usize {
+    let optional = [&event.key, &event.correlation_id, &event.causation_id];
+    let optional: usize = optional.into_iter().flatten().map(String::len).sum();
+    event.event_id.len() + event.event_type.len() + event.payload.len() + optional
+}
+
 fn required_text<'r>(row: &'r Row<'_>, index: usize) -> Result<&'r str, String> {
     optional_text(row, index)?.ok_or_else(|| "is NULL".to_owned())
 }
@@ -248,6 +304,10 @@ fn required_text<'r>(row: &'r Row<'_>, index: usize) -> Result<&'r str, String> 
 fn optional_text<'r>(row: &'r Row<'_>, index: usize) -> Result<Option<&'r str>, String> {
     match row.get_ref(index) {
         Ok(ValueRef::Null) => Ok(None),
+        // Not even a name, which another program may have made as long as it liked.
+        Ok(ValueRef::Text(bytes)) if bytes.len() > MAX_PAYLOAD_BYTES => {
+            Err(format!("is larger than {MAX_PAYLOAD_BYTES} bytes"))
+        }
         Ok(ValueRef::Text(bytes)) => {
             std::str::from_utf8(bytes).map(Some).map_err(|error| format!("is not UTF-8: {error}"))
         }
@@ -281,7 +341,7 @@ pub(super) fn read_exceptions(
         let Some(row) = rows.next()? else { continue };
         let exception = decode_exception(row, id, &mut everything)?;
         if let Body::Event(event) = &exception.body {
-            bytes += event.payload.len();
+            bytes += text_bytes(event);
         }
         found.push(exception);
         if bytes >= max_bytes {
@@ -348,4 +408,50 @@ pub(super) fn read_event(connection: &Connection, id: i64) -> rusqlite::Result<B
 
 fn count(row: &Row<'_>, index: usize) -> rusqlite::Result<u32> {
     Ok(u32::try_from(row.get::<_, i64>(index)?.max(0)).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: usize = 1 << 20;
+
+    /// Rows of another program: each column in turn holds half of what a batch may.
+    fn rows_of_half_a_batch(column: &str) -> Connection {
+        let connection = Connection::open_in_memory().unwrap();
+        crate::outbox::COMPONENT.migrations.iter().for_each(|migration| connection.execute_batch(migration).unwrap());
+        let columns = ["event_id", "event_type", "event_key", "payload", "correlation_id", "causation_id"];
+        let values = columns.map(|name| match name == column {
+            true => format!("printf('%0{}d', value)", LIMIT / 2),
+            false => "printf('%d', value)".to_owned(),
+        });
+        let insert = format!(
+            "WITH RECURSIVE numbers(value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM numbers WHERE value < 6) \
+             INSERT INTO event_outbox ({}) SELECT {} FROM numbers",
+            columns.join(", "),
+            values.join(", ")
+        );
+        connection.execute_batch(&insert).unwrap();
+        connection
+            .execute_batch(
+                "INSERT INTO deliveries (outbox_id, handler, event_key, state, next_attempt_at, history, created_at, updated_at) \
+                 SELECT id, 'h', event_key, 'retry', 1, '[]', 1, 1 FROM event_outbox",
+            )
+            .unwrap();
+        connection
+    }
+
+    #[test]
+    fn a_batch_is_as_large_as_all_the_text_of_its_events() {
+        for column in ["event_id", "event_type", "event_key", "payload", "correlation_id", "causation_id"] {
+            let connection = rows_of_half_a_batch(column);
+            let mut matcher = Matcher::new(EventFilter::All);
+            let limits = BatchLimits { rows: 512, bytes: LIMIT };
+            let log = read_log(&connection, &mut matcher, 0, limits, ("h", Questions::default())).unwrap();
+            assert!(log.iter().all(|row| matches!(row.body, Body::Event(_))), "{column}");
+            assert_eq!(log.len(), 2, "{column}");
+            let due = (sql::READ_DUE, ("h", 2, 512, i64::MAX));
+            assert_eq!(read_exceptions(&connection, "h", due, LIMIT, |_| true).unwrap().len(), 2, "{column}");
+        }
+    }
 }

@@ -42,6 +42,8 @@ statements! {
     READ_LOG = "SELECT id, event_id, event_type, event_key, \
         CASE WHEN octet_length(payload) <= ?3 THEN payload END, correlation_id, causation_id, occurred_at \
         FROM event_outbox WHERE id > ?1 ORDER BY id LIMIT ?2";
+    /// A stretch of the log without what is long.
+    READ_PLACES = "SELECT id, event_type, event_key FROM event_outbox WHERE id > ?1 ORDER BY id LIMIT ?2";
     /// A handler's rows among a stretch of the log.
     OWN_ROWS = "SELECT outbox_id FROM deliveries WHERE outbox_id >= ?1 AND outbox_id <= ?2 AND handler = ?3";
     /// The first key from here on that has an open row, with the lowest of them.

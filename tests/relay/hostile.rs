@@ -21,6 +21,9 @@ fn case_c44_rows_that_cannot_be_decoded_are_dead_letters_at_once_with_reason_and
         (format!("'y', 't', {NO_TEXT}, '{{}}'"), "event_key is not UTF-8"),
         (format!("'z', 't', 'k', {NO_TEXT}"), "payload is not UTF-8"),
         ("'h', 't', 'k', hex(zeroblob(600000))".to_owned(), "payload is larger than"),
+        ("hex(zeroblob(600000)), 't', 'k', '{}'".to_owned(), "event_id is larger than"),
+        ("'i', hex(zeroblob(600000)), 'k', '{}'".to_owned(), "event_type is larger than"),
+        ("'j', 't', hex(zeroblob(600000)), '{}'".to_owned(), "event_key is larger than"),
     ];
     for (values, _) in &bad {
         row(&site, "event_id, event_type, event_key, payload", values);
@@ -34,7 +37,7 @@ fn case_c44_rows_that_cannot_be_decoded_are_dead_letters_at_once_with_reason_and
     assert_eq!(handler.done(), good, "also those of the key that the bad ones have");
     assert_eq!(handler.calls().len(), 100, "nothing is called for what cannot be handed over");
     let dead = site.in_state(ExceptionState::DeadLetter);
-    assert_eq!(dead.len(), 7, "{dead:?}");
+    assert_eq!(dead.len(), 10, "{dead:?}");
     for (dead, expected) in
         dead.iter().zip(bad.iter().map(|(_, why)| *why).chain(["correlation_id is not", "causation_id is not"]))
     {

@@ -1,11 +1,15 @@
 //! A transport that is down costs nothing; one dead address does not stop a lane.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crossbeam_channel::{Sender, unbounded};
 use vayu_articles::clock::Clock;
-use vayu_articles::outbox::{ExceptionState, LaneState, NewEvent};
+use vayu_articles::outbox::{DispatchError, Event, ExceptionState, Handler, LaneState, NewEvent, RelayOptions};
 
-use crate::harness::{Scripted, Site, Step, drain, stop, wait_until};
+use crate::harness::{LONG, Scripted, Site, Step, drain, stop, wait_until};
 
 fn is_paused(relay: &vayu_articles::outbox::Relay) -> bool {
     matches!(relay.status()[0].state, LaneState::Paused { .. })
@@ -69,6 +73,83 @@ fn one_dead_address_counts_as_a_failure_of_its_own_event() {
     }
     wait_until("it is given up", || site.ids_in_state(ExceptionState::DeadLetter) == [ids[0]]);
     wait_until("what waited behind it follows", || handler.done().contains(&ids[1]));
+    stop(&relay);
+}
+
+/// Thousands of events of one dead address in a row: what follows them is farther away than a pass reads, than may run
+/// ahead, and than a page of the search.
+fn holds_no_lane(events: usize, threads: usize, batch_events: usize) {
+    struct OneDeadAddress {
+        threads: usize,
+        revived: AtomicBool,
+        calls: Sender<(i64, bool)>,
+    }
+    impl Handler for OneDeadAddress {
+        fn handle(&self, event: &Event) -> Result<(), DispatchError> {
+            let down = event.key.as_deref() == Some("dead") && !self.revived.load(Ordering::SeqCst);
+            self.calls.send((event.id, !down)).unwrap();
+            if down { Err(DispatchError::unavailable("nobody answers")) } else { Ok(()) }
+        }
+        fn concurrency(&self) -> usize {
+            self.threads
+        }
+    }
+    let site = Site::new();
+    let (sent, calls) = unbounded();
+    let handler = Arc::new(OneDeadAddress { threads, revived: AtomicBool::new(false), calls: sent });
+    let ids = site.insert_all(&vec!["dead"; events]);
+    let last = site.insert_event(NewEvent::from_json("test.happened.v1", "{}"));
+    let others = site.insert_all(&["b", "b", "c"]);
+    let mut options = RelayOptions::default();
+    options.batch_events = batch_events;
+    let relay = site.relay().shared_handler("h", handler.clone()).options(options).start().unwrap();
+    drain(&relay);
+    let seen: Vec<_> = calls.try_iter().collect();
+    let done: Vec<i64> = seen.iter().filter(|(_, ok)| *ok).map(|(id, _)| *id).collect();
+    assert_eq!(done.iter().collect::<BTreeSet<_>>(), others.iter().chain([&last]).collect());
+    assert_eq!(done.len(), 4, "each once");
+    let failed: Vec<i64> = seen.iter().filter(|(_, ok)| !ok).map(|(id, _)| *id).collect();
+    assert!(failed.len() <= 3 && failed.iter().all(|id| *id == ids[0]), "only the first is tried: {failed:?}");
+    handler.revived.store(true, Ordering::SeqCst);
+    site.advance(&relay, 121);
+    let healed: Vec<i64> = (0..events).map(|_| calls.recv_timeout(LONG).unwrap().0).collect();
+    assert_eq!(healed, ids, "in order");
+    stop(&relay);
+}
+
+#[test]
+fn thousands_of_events_of_one_dead_address_in_a_row_hold_no_lane() {
+    holds_no_lane(5_000, 1, 512);
+}
+
+#[test]
+fn nor_one_with_several_threads_nor_one_that_reads_a_single_event_at_a_time() {
+    holds_no_lane(1_100, 3, 512);
+    holds_no_lane(1_100, 1, 1);
+}
+
+#[test]
+fn what_comes_after_the_end_of_the_log_tells_a_dead_address_too() {
+    let site = Site::new();
+    let handler = Scripted::new();
+    let ids = site.insert_all(&["dead"; 1_500]);
+    handler.script(ids[0], vec![Step::Down(None); 100]);
+    let relay = site.relay().shared_handler("h", handler.clone()).start().unwrap();
+    wait_until("the lane pauses", || is_paused(&relay));
+    for round in 1..4 {
+        site.advance(&relay, 121);
+        handler.wait_calls(round + 1);
+        assert_eq!(handler.ids(), vec![ids[0]; round + 1], "nothing else to try");
+        let written = format!("SELECT coalesce(paused_until, 0) > {} FROM lanes", site.clock.now_ms());
+        wait_until("the pause is written", || site.count(&written) == 1);
+    }
+    // Put where an earlier search has been already: an operator gives one of the key up, which changes nothing.
+    site.operator().discard(ids[700], "h", "not wanted").unwrap();
+    let other = site.insert("other");
+    site.advance(&relay, 121);
+    wait_until("the other is delivered", || handler.done() == [other]);
+    drain(&relay);
+    assert_eq!(site.ids_in_state(ExceptionState::Retry), [ids[0]]);
     stop(&relay);
 }
 

@@ -4,13 +4,10 @@ use std::collections::HashSet;
 use std::time::Instant;
 
 use super::call::{self, Called};
-use super::{Ahead, Interrupt, Lane};
+use super::{Interrupt, Lane};
 use crate::outbox::Event;
 use crate::outbox::gate::{self, AlonePass, Pass};
-use crate::outbox::log::{Body, Exception, LogRow};
-
-/// How far a probe looks for an event of another key.
-pub(super) const PROBE_DEPTH: usize = 256;
+use crate::outbox::log::{Exception, LogRow};
 
 /// The right to call the handler now.
 enum Turn {
@@ -36,65 +33,12 @@ impl Lane {
                 return Ok(Some(other));
             }
         };
-        if !self.transport_works(event.key.as_deref(), due, log, finished)? {
+        if !self.transport_works(event, due, log, finished)? {
             self.pause(&reason, retry_after);
             return Ok(None);
         }
         self.outage_over();
         Ok(Some(self.call(event, alone)?))
-    }
-
-    /// Tries one event of another key; its outcome counts, whatever it is, unless it too is `Unavailable`.
-    fn transport_works(
-        &mut self,
-        key: Option<&str>,
-        due: &[Exception],
-        log: &[LogRow],
-        finished: &mut HashSet<i64>,
-    ) -> Result<bool, Interrupt> {
-        let other_due = due.iter().take(PROBE_DEPTH).find(|exception| {
-            let other_key = exception.key.is_none() || exception.key.as_deref() != key;
-            other_key && !finished.contains(&exception.id) && !exception.superseded && exception.crashes == 0
-        });
-        if let Some(exception) = other_due
-            && let Body::Event(event) = &exception.body
-        {
-            let called = self.call(event, false)?;
-            if matches!(called, Called::Unavailable { .. }) {
-                return Ok(false);
-            }
-            finished.insert(exception.id);
-            let verdict = self.verdict(called, exception.attempts);
-            self.conclude_exception(exception, verdict);
-            return Ok(true);
-        }
-        let Some((row, event)) = self.runnable_of_another_key(key, log) else { return Ok(false) };
-        let called = self.call(event, false)?;
-        if matches!(called, Called::Unavailable { .. }) {
-            return Ok(false);
-        }
-        let dead_below = row.dead_below || event.key.as_deref().is_some_and(|key| self.progress.has_dead(key));
-        self.ahead.insert(row.id, Ahead { key: event.key.clone(), dead_below, called });
-        Ok(true)
-    }
-
-    /// The first event of the log that may run now though those before it have not: none of its key is among them.
-    fn runnable_of_another_key<'r>(&self, key: Option<&str>, log: &'r [LogRow]) -> Option<(&'r LogRow, &'r Event)> {
-        let mut before: HashSet<&str> = key.into_iter().collect();
-        for row in log.iter().take(PROBE_DEPTH) {
-            let row_key = row.key();
-            let free = match row_key {
-                Some(key) => !row.blocked && !self.progress.is_blocked(key) && !before.contains(key),
-                None => true,
-            };
-            match &row.body {
-                Body::Event(event) if free && !row.own_row && !self.ahead.contains_key(&row.id) => {
-                    return Some((row, event));
-                }
-                _ => before.extend(row_key),
-            }
-        }
-        None
     }
 
     /// One call. A suspect, and every event while single-stepping, is named in the database before it runs.

@@ -9,6 +9,7 @@ mod crew;
 mod exceptions;
 mod orphans;
 mod pass;
+mod probe;
 mod progress;
 mod report;
 mod rows;
@@ -32,6 +33,7 @@ use crossbeam_channel::{Receiver, never, select};
 
 use self::call::Called;
 use self::crew::Crew;
+use self::probe::Sought;
 use self::progress::Progress;
 use self::report::Reporter;
 use self::spread::Spread;
@@ -129,6 +131,8 @@ pub(super) struct Lane {
     reporter: Reporter,
     /// Outcomes of log events that ran ahead of the position, to tell an outage from one dead address.
     ahead: HashMap<i64, Ahead>,
+    /// Where the last search for an event of another key came to the end of the log.
+    sought: Option<Sought>,
     /// What is unwritten must be durable before the next read.
     settle_first: bool,
     /// A flush saw that an operator wants the lane.
@@ -179,6 +183,7 @@ impl Lane {
             progress: Progress::default(),
             reporter: Reporter::default(),
             ahead: HashMap::new(),
+            sought: None,
             settle_first: false,
             hold_asked: false,
             outage: None,

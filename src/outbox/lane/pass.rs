@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use rusqlite::OptionalExtension;
 
-use super::attempt::PROBE_DEPTH;
 use super::call::{self, Called};
+use super::probe::PROBE_DEPTH;
 use super::take::{self, LaneRow};
 use super::{Interrupt, Lane, LaneState, orphans};
 use crate::outbox::dispatch::LaneStart;

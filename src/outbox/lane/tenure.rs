@@ -136,6 +136,7 @@ impl Lane {
         }
         self.progress = Progress::at(cursor);
         self.ahead.clear();
+        self.sought = None;
         self.settle_first = false;
         self.hold_asked = false;
         self.outage = None;
@@ -154,6 +155,7 @@ impl Lane {
         log::warn!("lane handler={} ownership=lost loading=anew", self.name);
         self.progress = Progress::default();
         self.ahead.clear();
+        self.sought = None;
     }
 
     /// The lane's thread panicked: nothing that it has in memory counts. Calls that still run on other threads are waited
@@ -163,6 +165,7 @@ impl Lane {
         self.spread = Spread::default();
         self.progress = Progress::default();
         self.ahead.clear();
+        self.sought = None;
         let reason = format!("the lane's thread panicked: {text}");
         log::error!("lane handler={} state=failed reason={reason:?}", self.name);
         if self.owned

@@ -51,6 +51,7 @@ impl World {
         {
             let mut model = self.model.lock().unwrap();
             model.outage = false;
+            model.dead_address = None;
             model.script.clear();
         }
         self.sql("UPDATE lanes SET held = 0");

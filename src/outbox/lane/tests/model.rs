@@ -41,6 +41,8 @@ pub(super) struct Model {
     pub(super) deaths_in_a_row: HashMap<i64, u32>,
     pub(super) script: HashMap<i64, VecDeque<Outcome>>,
     pub(super) outage: bool,
+    /// The key whose address is dead.
+    pub(super) dead_address: Option<String>,
     pub(super) breaches: Vec<String>,
     /// Keys of calls under way, and the thread that had a key's events in this life of the process.
     pub(super) running: BTreeSet<String>,
@@ -56,6 +58,18 @@ pub(super) struct Modelled {
 }
 
 impl Model {
+    fn is_at_dead_address(&self, event: &Event) -> bool {
+        event.key.is_some() && event.key == self.dead_address
+    }
+
+    fn count_failure(&mut self, id: i64) {
+        let failed = self.failed.entry(id).or_default();
+        *failed += 1;
+        if *failed >= 3 {
+            self.dead.insert(id);
+        }
+    }
+
     /// An operator has the event run again.
     pub(super) fn runs_again(&mut self, id: i64) {
         self.failed.remove(&id);
@@ -85,6 +99,12 @@ impl Handler for Modelled {
         if model.outage {
             return Err(DispatchError::unavailable("all is down"));
         }
+        if model.is_at_dead_address(event) {
+            // Whether it counts depends on whether another key works.
+            model.deaths_in_a_row.remove(&event.id);
+            model.count_failure(event.id);
+            return Err(DispatchError::unavailable("nobody answers there"));
+        }
         self.check_call(&mut model, event);
         let deaths_before = model.deaths_in_a_row.remove(&event.id).unwrap_or(0);
         match model.script.get_mut(&event.id).and_then(VecDeque::pop_front) {
@@ -96,11 +116,7 @@ impl Handler for Modelled {
                 Ok(())
             }
             Some(outcome @ (Outcome::Fail | Outcome::Panic)) => {
-                let failed = model.failed.entry(event.id).or_default();
-                *failed += 1;
-                if *failed >= 3 {
-                    model.dead.insert(event.id);
-                }
+                model.count_failure(event.id);
                 drop(model);
                 assert!(outcome == Outcome::Fail, "told to panic");
                 Err(DispatchError::retry("told to fail"))
@@ -127,7 +143,8 @@ impl Handler for Modelled {
     fn handle_batch(&self, events: &[Event]) -> Result<(), DispatchError> {
         let scripted = {
             let model = self.model.lock().unwrap();
-            model.outage || events.iter().any(|event| model.script.get(&event.id).is_some_and(|s| !s.is_empty()))
+            let is_scripted = |event: &Event| model.script.get(&event.id).is_some_and(|script| !script.is_empty());
+            model.outage || events.iter().any(|event| is_scripted(event) || model.is_at_dead_address(event))
         };
         if scripted {
             return Err(DispatchError::retry("one by one, please"));

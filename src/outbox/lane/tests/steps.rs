@@ -26,6 +26,8 @@ pub(super) enum Step {
     Rewind(usize),
     Hold(bool),
     Outage(bool),
+    /// Nobody answers for the events of this key; 0 is no key.
+    DeadAddress(u8),
     Prune,
 }
 
@@ -67,6 +69,7 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (0..12_usize).prop_map(Step::Rewind),
         1 => any::<bool>().prop_map(Step::Hold),
         2 => any::<bool>().prop_map(Step::Outage),
+        2 => (0..3_u8).prop_map(Step::DeadAddress),
         1 => Just(Step::Prune),
     ];
     prop::collection::vec(step, 1..60)

@@ -30,6 +30,11 @@ pub(super) fn pass_to_the_end(lane: &mut Lane) -> Result<bool, Interrupt> {
     Ok(worked)
 }
 
+/// 0 is no key.
+fn key_text(key: u8) -> Option<String> {
+    (key > 0).then(|| format!("key-{key}"))
+}
+
 pub(super) struct World {
     pub(super) database: Database,
     pub(super) clock: Arc<ManualClock>,
@@ -119,6 +124,7 @@ impl World {
             Step::Rewind(which) => self.rewind(*which),
             Step::Hold(held) => self.sql(&format!("UPDATE lanes SET held = {}", u8::from(*held))),
             Step::Outage(outage) => self.model.lock().unwrap().outage = *outage,
+            Step::DeadAddress(key) => self.model.lock().unwrap().dead_address = key_text(*key),
             Step::Prune => {
                 let retention = Retention { keep: Duration::ZERO, ..Retention::default() };
                 outbox::prune(&self.database, &retention, 0, || false).unwrap();
@@ -132,7 +138,7 @@ impl World {
     }
 
     fn commit(&self, key: u8) {
-        let key = (key > 0).then(|| format!("key-{key}"));
+        let key = key_text(key);
         let mut event = NewEvent::from_json("t", "{}").occurred_at(self.database.clock().now_ms());
         event.key.clone_from(&key);
         let id = self.database.writer().transact(move |tx| outbox::insert(tx, &event)).unwrap();
