@@ -156,35 +156,37 @@ impl From<ServiceStatus> for ServiceHealth {
 /// What the lane is doing, in a word.
 pub(super) fn state_word(lane: &LaneStatus) -> &'static str {
     match &lane.state {
-        LaneState::Running if lane.is_overdue() => "overdue",
-        LaneState::Running | LaneState::Waiting { .. } if lane.is_stalled() => "stalled",
+        LaneState::Failed { .. } => "failed",
+        LaneState::Stopped => "stopped",
+        _ if lane.is_overdue() => "overdue",
+        _ if lane.is_stalled() => "stalled",
         LaneState::Running => "running",
         LaneState::Starting => "starting",
         LaneState::Standby { .. } => "standby",
         LaneState::Paused { .. } => "paused",
         LaneState::Held => "held",
         LaneState::Waiting { .. } => "waiting",
-        LaneState::Failed { .. } => "failed",
-        LaneState::Stopped => "stopped",
+    }
+}
+
+/// Why it does what [`state_word`] says.
+fn reason_of(lane: &LaneStatus) -> Option<String> {
+    match (state_word(lane), &lane.state) {
+        ("overdue", _) => {
+            let ran = lane.running_for.unwrap_or_default().as_secs();
+            Some(format!("a call runs for {ran} s, beyond its limit of {} s", lane.time_limit.as_secs()))
+        }
+        (_, LaneState::Waiting { reason } | LaneState::Failed { reason }) => Some(reason.clone()),
+        ("stalled", _) => Some("no look at the database has succeeded for three intervals".to_owned()),
+        (_, LaneState::Paused { reason, .. }) => Some(reason.clone()),
+        (_, LaneState::Standby { owner }) => Some(format!("owned by {owner}")),
+        (_, LaneState::Held) => Some("by an operator".to_owned()),
+        (_, LaneState::Running | LaneState::Starting | LaneState::Stopped) => None,
     }
 }
 
 fn running(lane: &LaneStatus) -> LaneHealth {
-    let reason = match &lane.state {
-        LaneState::Running if lane.is_overdue() => {
-            let ran = lane.running_for.unwrap_or_default().as_secs();
-            Some(format!("a call runs for {ran} s, beyond its limit of {} s", lane.time_limit.as_secs()))
-        }
-        LaneState::Standby { owner } => Some(format!("owned by {owner}")),
-        LaneState::Running if lane.is_stalled() => {
-            Some("no look at the database has succeeded for three intervals".to_owned())
-        }
-        LaneState::Paused { reason, .. } | LaneState::Waiting { reason } | LaneState::Failed { reason } => {
-            Some(reason.clone())
-        }
-        LaneState::Held => Some("by an operator".to_owned()),
-        LaneState::Running | LaneState::Starting | LaneState::Stopped => None,
-    };
+    let reason = reason_of(lane);
     let state = state_word(lane);
     let healthy = matches!(state, "running" | "standby" | "starting");
     LaneHealth {
@@ -313,8 +315,12 @@ mod tests {
             (lane(waiting.clone(), silent), "stalled", "red", "disk I/O error"),
             (lane(waiting, quiet), "waiting", "yellow", "disk I/O error"),
             (lane(failed, quiet), "failed", "red", "panicked"),
-            (lane(paused, quiet), "paused", "yellow", "mail server down"),
+            (lane(paused.clone(), quiet), "paused", "yellow", "mail server down"),
             (lane(LaneState::Running, late), "overdue", "yellow", "31 s"),
+            (lane(paused, late), "overdue", "yellow", "31 s"),
+            (lane(LaneState::Starting, quiet), "starting", "green", ""),
+            (lane(LaneState::Starting, silent), "stalled", "red", "three intervals"),
+            (lane(LaneState::Held, silent), "stalled", "red", "three intervals"),
             (lane(LaneState::Held, quiet), "held", "yellow", "operator"),
         ] {
             let health = health(vec![lane]);

@@ -17,6 +17,7 @@ mod ownership;
 mod panics;
 mod resilience;
 mod retention;
+mod signs;
 mod strays;
 mod threads;
 mod threads_acts;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::status::Board;
 use crate::lifecycle::panic_text;
+use crate::outbox::dispatch::LaneStart;
 use crate::outbox::{DispatchError, Event, Handler};
 
 /// What a call came to.
@@ -40,8 +41,13 @@ pub(super) fn call_batch(handler: &dyn Handler, seat: Seat<'_>, events: &[Event]
     shown(seat, now, events.len() as u64, || handler.handle_batch(events))
 }
 
+/// Tells the handler where its lane stands. No event is called, but it may take as long as a call.
+pub(super) fn begin(handler: &dyn Handler, seat: Seat<'_>, start: &LaneStart) -> Called {
+    shown(seat, Instant::now(), 0, || handler.begin(start))
+}
+
 /// Runs any of the handler's hooks without letting a panic out.
-pub(super) fn hook(run: impl FnOnce() -> Result<(), DispatchError>) -> Called {
+fn hook(run: impl FnOnce() -> Result<(), DispatchError>) -> Called {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => Called::Done,
         Ok(Err(DispatchError::Retry { reason })) => Called::Failed { reason },

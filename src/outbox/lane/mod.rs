@@ -160,7 +160,7 @@ pub(super) struct Lane {
 impl Lane {
     pub(super) fn new(parts: LaneParts) -> Self {
         let LaneParts { database, name, handler, options, lock, path, board, stop, commits, notices } = parts;
-        board.set_poll(options.poll);
+        board.begins(options.poll);
         Self {
             threads: board.threads(),
             on_dead_letter: handler.on_dead_letter(),

@@ -214,7 +214,7 @@ impl Lane {
             })
             .map_err(|error| Interrupt::Database(format!("reading failed: {error}")))?;
         let start = LaneStart { cursor, last_event };
-        match call::hook(|| self.handler.begin(&start)) {
+        match call::begin(self.handler.as_ref(), (&self.board, 0), &start) {
             Called::Done => {
                 self.begun = true;
                 self.outage_over();

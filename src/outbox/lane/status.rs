@@ -80,7 +80,8 @@ pub struct LaneStatus {
     pub calls: u64,
     /// Time since the last pass over the database that succeeded; `None` before the first.
     pub last_pass: Option<Duration>,
-    /// Time since a call began, or since the last pass; what was later. `None` before the first pass.
+    /// Time since the lane's last sign of life: a look at the database that succeeded (a pass, or one that found the lane
+    /// held or owned by another), a call that began, or the start of its thread. `None` before the relay was started.
     pub last_sign: Option<Duration>,
     /// Longest time between two looks at the database.
     pub poll: Duration,
@@ -108,15 +109,15 @@ impl LaneState {
 }
 
 impl LaneStatus {
-    /// Whether the lane should look at the database and has not for three poll intervals: no pass has succeeded, and no
-    /// call runs that would explain it.
+    /// Whether the lane should look at the database and has not for three poll intervals: no look has succeeded, and no
+    /// call runs that would explain it. So also for one that cannot be taken, from its start.
     pub fn is_stalled(&self) -> bool {
-        let idle_by_right = matches!(self.state, LaneState::Standby { .. } | LaneState::Held | LaneState::Stopped);
+        let over = matches!(self.state, LaneState::Stopped | LaneState::Failed { .. });
         let silent = self.last_sign.is_some_and(|since| since > self.poll.saturating_mul(3));
-        silent && self.running_for.is_none() && !idle_by_right
+        silent && self.running_for.is_none() && !over
     }
 
-    /// Whether the running call is past the handler's time limit.
+    /// Whether the running call, or [`Handler::begin`](crate::outbox::Handler::begin), is past the handler's time limit.
     pub fn is_overdue(&self) -> bool {
         self.running_for.is_some_and(|time| time > self.time_limit)
     }
@@ -132,7 +133,8 @@ pub(in crate::outbox) struct Board {
     call_since: Box<[AtomicU64]>,
     /// Microseconds since `started` when the last call began.
     last_call: AtomicU64,
-    poll: OnceLock<Duration>,
+    /// The poll interval, and when the lane was made ready to run.
+    begun: OnceLock<(Duration, Instant)>,
     calls: AtomicU64,
     retries: AtomicU64,
     given_up: AtomicU64,
@@ -149,6 +151,8 @@ pub(in crate::outbox) struct Board {
 struct Shown {
     state: LaneState,
     last_pass: Option<Instant>,
+    /// The last look that found the lane held or in other hands.
+    last_look: Option<Instant>,
     /// The lane found nothing to do, with everything up to here written.
     idle_at: Option<i64>,
     skipped: HashMap<String, u64>,
@@ -156,14 +160,20 @@ struct Shown {
 
 impl Board {
     pub(in crate::outbox) fn new(handler: &str, time_limit: Duration, threads: usize) -> Self {
-        let shown = Shown { state: LaneState::Starting, last_pass: None, idle_at: None, skipped: HashMap::new() };
+        let shown = Shown {
+            state: LaneState::Starting,
+            last_pass: None,
+            last_look: None,
+            idle_at: None,
+            skipped: HashMap::new(),
+        };
         Self {
             handler: handler.to_owned(),
             time_limit,
             started: Instant::now(),
             call_since: (0..threads.max(1)).map(|_| AtomicU64::new(0)).collect(),
             last_call: AtomicU64::new(0),
-            poll: OnceLock::new(),
+            begun: OnceLock::new(),
             calls: AtomicU64::new(0),
             retries: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
@@ -178,11 +188,14 @@ impl Board {
 
     pub(in crate::outbox) fn status(&self) -> LaneStatus {
         let shown = self.shown();
-        let begun = self.call_since.iter().map(|since| since.load(Ordering::Relaxed)).filter(|since| *since > 0);
-        let oldest = begun.min();
+        let calls = self.call_since.iter().map(|since| since.load(Ordering::Relaxed));
+        let oldest = calls.filter(|since| *since > 0).min();
         let elapsed = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
         let last_pass = shown.last_pass.map(|at| at.elapsed());
-        let last_call = self.last_call.load(Ordering::Relaxed);
+        let begun = self.begun.get();
+        let last_call = self.started + Duration::from_micros(self.last_call.load(Ordering::Relaxed));
+        let signs = [begun.map(|(_, at)| *at), Some(last_call), shown.last_pass, shown.last_look];
+        let last_sign = begun.and_then(|_| signs.into_iter().flatten().max());
         LaneStatus {
             handler: self.handler.clone(),
             state: shown.state.clone(),
@@ -193,8 +206,8 @@ impl Board {
             pauses: self.pauses.load(Ordering::Relaxed),
             recent_calls: self.recent_calls.read(Instant::now()),
             last_pass,
-            last_sign: last_pass.map(|pass| pass.min(Duration::from_micros(elapsed.saturating_sub(last_call)))),
-            poll: self.poll.get().copied().unwrap_or_default(),
+            last_sign: last_sign.map(|at| at.elapsed()),
+            poll: begun.map_or(Duration::ZERO, |(poll, _)| *poll),
             running_for: oldest.map(|since| Duration::from_micros(elapsed.saturating_sub(since))),
             time_limit: self.time_limit,
             skipped: shown.skipped.clone(),
@@ -221,8 +234,13 @@ impl Board {
         }
     }
 
-    pub(super) fn set_poll(&self, poll: Duration) {
-        let _ = self.poll.set(poll);
+    pub(super) fn begins(&self, poll: Duration) {
+        let _ = self.begun.set((poll, Instant::now()));
+    }
+
+    /// A look found the lane held or in other hands.
+    pub(super) fn looked(&self) {
+        self.shown().last_look = Some(Instant::now());
     }
 
     /// The handler's time limit, as it named it once at the start.
@@ -320,26 +338,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lane_without_a_pass_for_three_intervals_is_stalled_unless_it_rests_by_right_or_a_call_runs() {
+    fn a_lane_without_a_look_for_three_intervals_is_stalled_unless_a_call_runs_or_it_has_ended() {
         let board = Board::new("h", Duration::from_secs(30), 1);
-        board.set_poll(Duration::from_millis(200));
+        assert_eq!(board.status().last_sign, None, "nobody has started it");
+        assert!(!board.status().is_stalled());
+        board.begins(Duration::from_millis(200));
         let mut status = board.status();
-        assert!(!status.is_stalled(), "it has not begun");
-        status.last_sign = Some(Duration::from_millis(600));
-        status.state = LaneState::Running;
-        assert!(!status.is_stalled());
-        status.last_sign = Some(Duration::from_millis(601));
-        assert!(status.is_stalled());
-        status.state = LaneState::Waiting { reason: "disk I/O error".into() };
-        assert!(status.is_stalled());
+        let resting = [LaneState::Held, LaneState::Standby { owner: "another".into() }];
+        let waiting = LaneState::Waiting { reason: "disk I/O error".into() };
+        let paused = LaneState::Paused { until: 1, reason: "down".into() };
+        for state in resting.into_iter().chain([LaneState::Starting, LaneState::Running, waiting, paused]) {
+            status.state = state;
+            status.last_sign = Some(Duration::from_millis(600));
+            assert!(!status.is_stalled(), "{}", status.state);
+            status.last_sign = Some(Duration::from_millis(601));
+            assert!(status.is_stalled(), "{}", status.state);
+        }
         status.running_for = Some(Duration::from_secs(9));
         assert!(!status.is_stalled() && !status.is_overdue(), "a call that is not late explains it");
         status.running_for = Some(Duration::from_secs(31));
         assert!(status.is_overdue());
         status.running_for = None;
-        for rests in [LaneState::Held, LaneState::Stopped, LaneState::Standby { owner: "another".into() }] {
-            status.state = rests;
-            assert!(!status.is_stalled());
+        for over in [LaneState::Stopped, LaneState::Failed { reason: "its thread panicked".into() }] {
+            status.state = over;
+            assert!(!status.is_stalled(), "{}", status.state);
         }
     }
 }

@@ -77,6 +77,7 @@ impl Lane {
                     // Only what nobody owns can be worked on.
                     self.release()?;
                 }
+                self.board.looked();
                 self.board.show(LaneState::Held);
                 return Ok(false);
             }
@@ -86,6 +87,7 @@ impl Lane {
             }
             if let Some(owner) = &row.owner {
                 if self.watch.check(&self.path, owner, Instant::now()) == Liveness::Alive {
+                    self.board.looked();
                     self.board.show(LaneState::Standby { owner: owner.clone() });
                     return Ok(false);
                 }
