@@ -48,6 +48,7 @@ const SECTIONS: &[Section] = &[
     Section { lines: &["relay.handlers3.ratio", "relay.headroom"], measure: relay::handlers3 },
     Section { lines: &["relay.latency.ratio"], measure: latency::latency },
     Section { lines: &["relay.failing.ratio"], measure: relay::failing },
+    Section { lines: &["relay.healed.ratio"], measure: relay::healed },
     Section { lines: &["relay.slow_lane.ratio"], measure: relay::slow_lane },
     Section { lines: &["jobs.apply.ratio"], measure: jobs::apply },
     Section { lines: &["e2e.ratio"], measure: pipeline::end_to_end },

@@ -29,6 +29,12 @@ const FILL: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM
 /// As many as the relay reads at once.
 const READ: &str = "SELECT id, event_id, event_type, event_key, payload, correlation_id, causation_id, occurred_at \
     FROM event_outbox WHERE id > ?1 ORDER BY id LIMIT 512";
+const LANE_AT_THE_END: &str = "INSERT INTO lanes (handler, event_types, on_dead_letter, cursor) \
+    SELECT ?1, '[\"*\"]', 'continue', max(id) FROM event_outbox";
+const ALL_WAIT: &str = "INSERT INTO deliveries (outbox_id, handler, event_key, state, attempts, next_attempt_at, \
+        history, created_at, updated_at) \
+    SELECT id, ?1, 'one', CASE WHEN id = 1 THEN 'retry' ELSE 'waiting' END, id = 1, CASE WHEN id = 1 THEN 1 END, \
+        '[]', 1, 1 FROM event_outbox";
 /// One event in so many fails.
 const FAILING: i64 = 33;
 
@@ -76,6 +82,46 @@ pub fn failing(sizes: &Sizes) -> Outcome<Vec<Figure>> {
     site.close()?;
     let size = format!("{} events", sizes.failing);
     Ok(vec![rates("relay.failing.ratio", ">= 0.50", size, &runs)])
+}
+
+/// What waits behind one event that failed, once that goes well; against the same log with nothing wrong.
+pub fn healed(sizes: &Sizes) -> Outcome<Vec<Figure>> {
+    let folder = place::folder()?;
+    let site = Site::open(folder.path(), "log.db")?;
+    fill(&site, sizes.waiting)?;
+    let mut runs = Vec::new();
+    for run in 0..RUNS {
+        let baseline = drain(&site, sizes.waiting, &names("sound", run, 1), |_| Ok(()))?;
+        let product = heal(&site, sizes.waiting, &format!("healed-{run}"))?;
+        runs.push(Sides { baseline, product, items: sizes.waiting });
+    }
+    site.close()?;
+    let size = format!("{} events", sizes.waiting);
+    Ok(vec![rates("relay.healed.ratio", "report", size, &runs)])
+}
+
+/// A lane at rest at the end of the log, to which the whole log is given as it stands when all of it waits behind its
+/// first event, and that is due: as if all were of one key. From there to the last outcome.
+fn heal(site: &Site, events: usize, name: &str) -> Outcome<Duration> {
+    let mut connection = Connection::open(&site.path)?;
+    connection.busy_timeout(place::LONG)?;
+    connection.execute(LANE_AT_THE_END, [name])?;
+    let (handler, end) = counting(events, |_| Ok(()));
+    let mut options = RelayOptions::default();
+    options.retention = None;
+    let relay = Relay::builder(&site.database).options(options).handler_fn(name, handler).start()?;
+    if !relay.wait_drained(soon()) {
+        return Err(format!("not at rest: {:?}", relay.status()).into());
+    }
+    let transaction = connection.transaction()?;
+    transaction.execute(ALL_WAIT, [name])?;
+    let began = Instant::now();
+    transaction.commit()?;
+    relay.notify();
+    end.recv_timeout(place::LONG).map_err(|_| format!("not healed: {:?}", relay.status()))?;
+    let took = began.elapsed();
+    relay.stop(soon())?;
+    Ok(took)
 }
 
 /// Two handlers beside a third that sleeps 50 ms per event, against the two alone.

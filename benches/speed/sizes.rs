@@ -14,6 +14,8 @@ pub struct Sizes {
     pub log: usize,
     /// Events of the line about failing events: so many that the last retries, which wait for a flush each, count little.
     pub failing: usize,
+    /// Events that wait behind one.
+    pub waiting: usize,
     /// Events of the line about slow lanes.
     pub lane: usize,
     pub latency_samples: usize,
@@ -45,6 +47,7 @@ impl Sizes {
             jobs: 8_000,
             log: 200_000,
             failing: 300_000,
+            waiting: 100_000,
             lane: 30_000,
             latency_samples: 500,
             end_to_end: 9_600,
@@ -67,6 +70,7 @@ impl Sizes {
             jobs: 64_000,
             log: 1_000_000,
             failing: 1_000_000,
+            waiting: 1_000_000,
             lane: 400_000,
             latency_samples: 4_000,
             end_to_end: 64_000,

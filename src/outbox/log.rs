@@ -83,6 +83,10 @@ pub(super) struct Exception {
 }
 
 impl Exception {
+    fn text_bytes(&self) -> usize {
+        if let Body::Event(event) = &self.body { text_bytes(event) } else { 0 }
+    }
+
     /// Whether a handler may be given it together with others: nothing is known that speaks against it. What has failed
     /// before, or was asked for by an operator, is run alone.
     pub(super) fn may_join_a_batch(&self) -> bool {
@@ -102,6 +106,11 @@ pub(super) struct Began {
 }
 
 impl Began {
+    /// Nobody asked for it, and it was not due before what it waited for.
+    pub(super) fn only_waited(&self) -> bool {
+        self.state == "waiting" && self.replays == 0 && self.payload.is_none()
+    }
+
     /// To be compared with the column: as text, whatever bytes it holds.
     pub(super) fn payload(&self) -> ToSqlOutput<'_> {
         let payload = self.payload.as_deref();
@@ -339,10 +348,8 @@ pub(super) fn read_exceptions(
         let mut rows = one.query((id, handler, MAX_PAYLOAD_BYTES as i64))?;
         // The same snapshot holds it.
         let Some(row) = rows.next()? else { continue };
-        let exception = decode_exception(row, id, &mut everything)?;
-        if let Body::Event(event) = &exception.body {
-            bytes += text_bytes(event);
-        }
+        let exception = decode_exception(row, &mut everything)?;
+        bytes += exception.text_bytes();
         found.push(exception);
         if bytes >= max_bytes {
             break;
@@ -351,7 +358,32 @@ pub(super) fn read_exceptions(
     Ok(found)
 }
 
-fn decode_exception(row: &Row<'_>, id: i64, everything: &mut Matcher) -> rusqlite::Result<Exception> {
+/// What waits behind the row `head` of a key and may run now, in order, with its events.
+pub(super) fn read_waiting(
+    connection: &Connection,
+    (handler, key): (&str, &str),
+    head: i64,
+    reach: i64,
+    limits: BatchLimits,
+) -> rusqlite::Result<Vec<Exception>> {
+    let rows = i64::try_from(limits.rows).unwrap_or(i64::MAX);
+    let mut statement = connection.prepare_cached(sql::READ_WAITING)?;
+    let mut rows = statement.query((head, handler, MAX_PAYLOAD_BYTES as i64, rows, key, reach))?;
+    let mut everything = Matcher::new(EventFilter::All);
+    let mut found = Vec::new();
+    let mut bytes = 0;
+    while let Some(row) = rows.next()? {
+        let exception = decode_exception(row, &mut everything)?;
+        bytes += exception.text_bytes();
+        found.push(exception);
+        if bytes >= limits.bytes {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+fn decode_exception(row: &Row<'_>, everything: &mut Matcher) -> rusqlite::Result<Exception> {
     let state = match row.get_ref(9)?.as_str() {
         Ok("waiting") => "waiting",
         Ok("parked") => "parked",
@@ -380,7 +412,7 @@ fn decode_exception(row: &Row<'_>, id: i64, everything: &mut Matcher) -> rusqlit
         },
     };
     Ok(Exception {
-        id,
+        id: row.get(16)?,
         key: optional_text(row, 8).ok().flatten().map(str::to_owned),
         began: Began {
             state,
@@ -390,7 +422,7 @@ fn decode_exception(row: &Row<'_>, id: i64, everything: &mut Matcher) -> rusqlit
         attempts,
         crashes: count(row, 11)?,
         superseded: row.get::<_, Option<i64>>(13)?.is_some(),
-        followed: row.get(16)?,
+        followed: row.get(17)?,
         body,
     })
 }

@@ -24,6 +24,7 @@ pub(super) struct RowWriter<'t> {
     lowest_open: CachedStatement<'t>,
     insert: CachedStatement<'t>,
     read_run: CachedStatement<'t>,
+    delete_waited: CachedStatement<'t>,
     fail_again: CachedStatement<'t>,
     close: CachedStatement<'t>,
 }
@@ -66,6 +67,7 @@ impl<'t> RowWriter<'t> {
             lowest_open: tx.prepare_cached(sql::LOWEST_OPEN)?,
             insert: tx.prepare_cached(sql::NEW_EXCEPTION)?,
             read_run: tx.prepare_cached(sql::READ_RUN)?,
+            delete_waited: tx.prepare_cached(sql::DELETE_WAITED)?,
             fail_again: tx.prepare_cached(sql::FAIL_AGAIN)?,
             close: tx.prepare_cached(sql::CLOSE_DONE)?,
         })
@@ -120,6 +122,16 @@ impl<'t> RowWriter<'t> {
     }
 
     fn write_run(&mut self, id: i64, key: Option<&'t str>, began: &Began, verdict: &Verdict) -> rusqlite::Result<()> {
+        if let (Verdict::Done, Some(key)) = (verdict, key)
+            && began.only_waited()
+            && id <= self.flush.to
+            && self.delete_waited.execute((id, &self.flush.handler))? > 0
+        {
+            let touched = self.touched(key);
+            (touched.look, touched.closed) = (true, true);
+            touched.passed = touched.passed.max(Some(id));
+            return Ok(());
+        }
         let Some(found) = self.read_run(id, key, began)? else { return Ok(()) };
         let (other, done) = (found.other.is_some(), matches!(verdict, Verdict::Done));
         let closed = if done { self.close_row(id, found).map(|()| true) } else { self.fail_row(id, found, verdict) }?;

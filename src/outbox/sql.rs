@@ -15,6 +15,17 @@ macro_rules! exception_columns {
     };
 }
 
+/// A row that is to be run, with its event.
+macro_rules! exception_to_run {
+    () => {
+        "e.id, e.event_id, e.event_type, e.event_key, \
+         CASE WHEN d.payload IS NOT NULL THEN d.payload WHEN octet_length(e.payload) <= ?3 THEN e.payload END, \
+         e.correlation_id, e.causation_id, e.occurred_at, \
+         d.event_key, d.state, d.attempts, d.crashes, d.replays, d.superseded_by, d.payload, \
+         instr(d.history, '\"what\":\"forced replay\"') > 0, d.outbox_id"
+    };
+}
+
 /// A handler's exceptions in one state, after a log position.
 macro_rules! in_state {
     ($state:literal) => {
@@ -75,20 +86,17 @@ statements! {
         ORDER BY next_attempt_at, outbox_id LIMIT ?3";
     READ_CRASHED = "SELECT outbox_id FROM deliveries INDEXED BY deliveries_crashed \
         WHERE handler = ?1 AND crashes > 0 AND state = 'retry' AND outbox_id <= ?3 ORDER BY outbox_id LIMIT ?2";
-    /// What waits behind a head, in order.
-    READ_WAITING = "SELECT outbox_id FROM deliveries WHERE handler = ?1 AND event_key = ?2 \
-        AND outbox_id > ?3 AND outbox_id <= ?5 \
-        AND (state = 'retry' OR state = 'waiting' OR state = 'parked') ORDER BY outbox_id LIMIT ?4";
     /// A row, whether another one of its key is open behind it, and its event as READ_EVENT has it.
-    READ_EXCEPTION_TO_RUN = "SELECT e.id, e.event_id, e.event_type, e.event_key, \
-        CASE WHEN d.payload IS NOT NULL THEN d.payload WHEN octet_length(e.payload) <= ?3 THEN e.payload END, \
-        e.correlation_id, e.causation_id, e.occurred_at, \
-        d.event_key, d.state, d.attempts, d.crashes, d.replays, d.superseded_by, d.payload, \
-        instr(d.history, '\"what\":\"forced replay\"') > 0, \
+    READ_EXCEPTION_TO_RUN = concat!("SELECT ", exception_to_run!(), ", \
         EXISTS (SELECT 1 FROM deliveries behind WHERE behind.handler = ?2 AND behind.event_key = d.event_key \
             AND behind.outbox_id > ?1 \
             AND (behind.state = 'retry' OR behind.state = 'waiting' OR behind.state = 'parked')) \
-        FROM deliveries d LEFT JOIN event_outbox e ON e.id = d.outbox_id WHERE d.outbox_id = ?1 AND d.handler = ?2";
+        FROM deliveries d LEFT JOIN event_outbox e ON e.id = d.outbox_id WHERE d.outbox_id = ?1 AND d.handler = ?2");
+    /// The same of all that waits behind a head, in order; of each it is taken for granted that more are behind it.
+    READ_WAITING = concat!("SELECT ", exception_to_run!(), ", 1 \
+        FROM deliveries d INDEXED BY deliveries_open LEFT JOIN event_outbox e ON e.id = d.outbox_id \
+        WHERE d.handler = ?2 AND d.event_key = ?5 AND d.outbox_id > ?1 AND d.outbox_id <= ?6 \
+        AND (d.state = 'retry' OR d.state = 'waiting' OR d.state = 'parked') ORDER BY d.outbox_id LIMIT ?4");
     /// An operator edited or replayed the row since the run began.
     ASKED_FOR_AGAIN = "SELECT EXISTS (SELECT 1 FROM deliveries WHERE outbox_id = ?1 AND handler = ?2 \
         AND (replays <> ?3 OR payload IS NOT ?4) AND (state = 'retry' OR state = 'waiting'))";
@@ -138,6 +146,9 @@ statements! {
         ORDER BY other.outbox_id LIMIT 1) FROM deliveries \
         WHERE outbox_id = ?1 AND handler = ?2 AND replays = ?5 AND payload IS ?6 \
         AND (state = ?4 OR (?4 = 'waiting' AND state = 'retry'))";
+    /// One that waited and went well at its first run, if nobody has touched it meanwhile but to make it due.
+    DELETE_WAITED = "DELETE FROM deliveries WHERE outbox_id = ?1 AND handler = ?2 \
+        AND (state = 'waiting' OR state = 'retry') AND replays = 0 AND payload IS NULL AND history = '[]'";
     CLOSE_DONE = "UPDATE deliveries SET state = 'done', crashes = 0, next_attempt_at = NULL, history = ?3, \
         updated_at = ?4 WHERE outbox_id = ?1 AND handler = ?2";
     FAIL_ROW = "UPDATE deliveries SET state = ?3, attempts = ?4, crashes = 0, next_attempt_at = ?5, reason = ?6, \

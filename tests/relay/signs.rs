@@ -1,7 +1,7 @@
 //! What a lane's status says of one that does not get to its database, and of one that is busy by right.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};

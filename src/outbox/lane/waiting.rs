@@ -1,4 +1,5 @@
-//! Running what waited behind a row that went well: in order, in batches if the handler takes them, and as fast as the log.
+//! Running what waited behind a row that went well: in order, in batches if the handler takes them, a page at a time
+//! and without waiting for anything.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -8,7 +9,7 @@ use super::pass::{EXCEPTIONS_PER_PASS, reach};
 use super::{Interrupt, Lane};
 use crate::outbox::Event;
 use crate::outbox::flush::Verdict;
-use crate::outbox::log::{self, Body, Exception, LogRow};
+use crate::outbox::log::{self, BatchLimits, Body, Exception, LogRow};
 use crate::outbox::sql;
 
 impl Lane {
@@ -114,7 +115,8 @@ impl Lane {
     /// What waits behind a row that went well, in order; `None` if an operator has meanwhile asked for that row to be run
     /// once more.
     pub(super) fn read_waiting(&self, key: &str, head: &Exception) -> Result<Option<Vec<Exception>>, Interrupt> {
-        let (name, bytes, position) = (self.name.as_str(), self.options.batch_bytes, self.progress.position());
+        let limits = BatchLimits { rows: EXCEPTIONS_PER_PASS as usize, bytes: self.options.batch_bytes };
+        let (name, position) = (self.name.as_str(), self.progress.position());
         let (id, began) = (head.id, &head.began);
         self.database
             .read(|connection| -> rusqlite::Result<Option<Vec<Exception>>> {
@@ -122,8 +124,7 @@ impl Lane {
                 if connection.prepare_cached(sql::ASKED_FOR_AGAIN)?.query_row(asked, |row| row.get(0))? {
                     return Ok(None);
                 }
-                let waiting = (name, key, id, EXCEPTIONS_PER_PASS, reach(connection, position)?);
-                log::read_exceptions(connection, name, (sql::READ_WAITING, waiting), bytes, |_| true).map(Some)
+                log::read_waiting(connection, (name, key), id, reach(connection, position)?, limits).map(Some)
             })
             .map_err(|error| Interrupt::Database(format!("reading failed: {error}")))
     }

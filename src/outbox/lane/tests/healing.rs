@@ -194,14 +194,15 @@ fn check_costs(threads: usize, batch: usize, few: i64, many: i64) {
     let most_calls = if batch == 1 { sound.calls } else { 2 * sound.calls };
     assert!(large.calls <= most_calls, "calls: {large:?}, without a failure {sound:?}");
     assert!(large.flushes <= 3 * sound.flushes, "transactions: {large:?}, without a failure {sound:?}");
-    assert!(large.runs <= 5 * many, "statements: {large:?} for {many}");
+    // One for each row; what several threads do beside that depends on how often they have nothing to do.
+    assert!(large.runs <= sound.runs + 2 * many, "statements: {large:?} for {many}, without a failure {sound:?}");
     let of_each = |cost: Cost, count: i64| cost.steps / count;
     let (small, large) = (of_each(small, few), of_each(large, many));
     assert!(large <= small + small / 4, "{large} steps an event among {many}, {small} among {few}");
 }
 
 #[test]
-fn a_hundred_thousand_events_behind_one_that_fails_are_done_at_lane_speed_once_it_heals() {
+fn a_hundred_thousand_events_behind_one_that_fails_are_done_in_one_go_once_it_heals() {
     check_costs(1, 1, 5_000, 100_000);
 }
 
@@ -211,7 +212,7 @@ fn a_hundred_thousand_events_behind_one_that_fails_are_done_in_batches_by_severa
 }
 
 #[test]
-fn thousands_behind_one_that_fails_are_done_at_lane_speed_with_and_without_batches_and_threads() {
+fn thousands_behind_one_that_fails_are_done_in_one_go_with_and_without_batches_and_threads() {
     check_costs(1, 100, 2_500, 10_000);
     check_costs(4, 1, 2_500, 10_000);
 }
