@@ -216,6 +216,24 @@ fn the_message_is_a_cloud_event_under_a_subject_of_its_type_and_partition() {
 }
 
 #[test]
+fn an_id_that_would_share_anothers_header_value_is_refused_and_not_dropped_as_a_duplicate() {
+    let Some(server) = Server::start() else { return };
+    let sink = sink(&server);
+    let send = |id: &str| {
+        let mut event = NewEvent::new("note.changed.v1", &1).unwrap();
+        event.event_id = id.to_owned();
+        sink.handle(&event.into_event(1))
+    };
+    let carried = ["a", "a b", "\u{a0}a", "a\u{3000}"];
+    carried.into_iter().for_each(|id| send(id).unwrap());
+    for id in [" a", "a ", "\ta", "a\t", "\u{b}a", " ", "a\nb", "a\r"] {
+        let refused = send(id);
+        assert!(matches!(refused, Err(DispatchError::Poison { .. })), "{id:?}: {refused:?}");
+    }
+    assert_eq!(server.messages_in(STREAM), carried.len() as u64, "none is taken for another");
+}
+
+#[test]
 fn a_forced_and_an_edited_replay_reach_the_stream_though_it_has_the_event() {
     let Some(server) = Server::start() else { return };
     let folder = tempfile::tempdir().unwrap();

@@ -112,11 +112,14 @@ async fn connected(options: &NatsOptions, connection: &mut Option<(Broker, Insta
     Ok(broker)
 }
 
-/// What no header can carry never will be.
+/// What no header can carry never will be. Whoever reads a header takes off the blanks around its value, so two ids that
+/// differ in nothing else would be one, and the stream would drop the second.
 fn check(event: &Event) -> Result<(), DispatchError> {
     let id = cloud_event::message_id(event);
-    if id.contains(['\r', '\n']) {
-        return Err(DispatchError::poison("the event's id holds a line break, which no message id may"));
+    let blank = |c: char| c == ' ' || c.is_ascii_control();
+    if id.contains(['\r', '\n']) || id.starts_with(blank) || id.ends_with(blank) {
+        let reason = "the event's id holds a line break or has a blank at an end, which no message id may";
+        return Err(DispatchError::poison(reason));
     }
     Ok(())
 }
