@@ -51,7 +51,7 @@ impl fmt::Debug for OriginOptions {
 /// |---|---|
 /// | 404 with `"field": "id"` | the article is deleted |
 /// | 200 that can be read | its present state |
-/// | 400, 413, 414, 422 | `Poison`: the event names no article |
+/// | 400, 413, 414, 422, or the request cannot even be made | `Poison`: the event names no article |
 /// | everything else, and none | `Unavailable`: down, too busy, a wrong token, or not that server |
 pub struct Origin {
     options: OriginOptions,
@@ -98,9 +98,7 @@ impl Origin {
         if let Some(authorization) = &self.authorization {
             request = request.header("Authorization", authorization);
         }
-        let down =
-            |error: &dyn fmt::Display| DispatchError::unavailable(format!("the origin cannot be asked: {error}"));
-        let mut response = request.call().map_err(|error| down(&error))?;
+        let mut response = request.call().map_err(|error| unanswered(&error))?;
         let status = response.status().as_u16();
         let retry_after = response.headers().get("Retry-After").and_then(|value| value.to_str().ok()?.parse().ok());
         let body = response.body_mut().with_config().limit(BODY_MAX).read_to_vec().map_err(|error| down(&error))?;
@@ -124,6 +122,21 @@ impl Origin {
                 retry_after: retry_after.map(|seconds: u64| Duration::from_secs(seconds.min(RETRY_AFTER_MAX))),
             }),
         }
+    }
+}
+
+fn down(error: &dyn fmt::Display) -> DispatchError {
+    DispatchError::unavailable(format!("the origin cannot be asked: {error}"))
+}
+
+/// What it means that there is no answer. The address is known to be good, so a URL that is none is one because of the id. Whatever
+/// else `ureq` says is about the origin, the way to it, or the settings: no other id would fare better.
+fn unanswered(error: &ureq::Error) -> DispatchError {
+    match error {
+        ureq::Error::Http(_) | ureq::Error::BadUri(_) => {
+            DispatchError::poison(format!("the origin can be asked for no such id: {error}"))
+        }
+        other => down(other),
     }
 }
 
@@ -173,6 +186,10 @@ fn instant(text: &str) -> Result<i64, DispatchError> {
 
 impl ArticleSource for Origin {
     fn article(&self, id: &str) -> Result<Option<Article>, DispatchError> {
+        // Segments that a path does not keep: a proxy, or the server, would hear another question.
+        if matches!(id, "" | "." | "..") {
+            return Err(DispatchError::poison(format!("no article has the id {id:?}")));
+        }
         let path = format!("articles/by-id/{}", encode_segment(id));
         let Some(answer) = self.get::<Answer>(&path)? else { return Ok(None) };
         if answer.id != id {

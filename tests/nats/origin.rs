@@ -119,6 +119,18 @@ fn case_c53_a_404_about_the_id_is_a_deletion_and_whatever_else_goes_wrong_is_an_
 }
 
 #[test]
+fn case_c53_an_id_that_no_request_can_name_is_poison_although_nobody_answers() {
+    let origin = origin("http://127.0.0.1:1");
+    // Longer than any URL, and what a proxy on the way takes for another path.
+    for id in ["x".repeat(70_000).as_str(), "", ".", ".."] {
+        let said = origin.article(id);
+        assert!(matches!(said, Err(DispatchError::Poison { .. })), "{} bytes: {said:?}", id.len());
+    }
+    let said = origin.article("...");
+    assert!(matches!(said, Err(DispatchError::Unavailable { .. })), "{said:?}");
+}
+
+#[test]
 fn case_c53_an_origin_that_is_not_there_or_says_nothing_is_an_outage() {
     let nobody = origin("http://127.0.0.1:1").article("x");
     assert!(matches!(nobody, Err(DispatchError::Unavailable { .. })), "{nobody:?}");
