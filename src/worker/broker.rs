@@ -2,7 +2,7 @@
 //! being worked on, and settles it as the lane says.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_nats::connection::State;
 use async_nats::{Message, StatusCode, Subscriber};
@@ -41,6 +41,8 @@ pub(super) struct Delivery {
     pub(super) body: Bytes,
     /// Where it stands in the stream.
     pub(super) position: u64,
+    /// When the stream took it, in nanoseconds since the Unix epoch.
+    pub(super) stored_at: u128,
     /// How often the broker has brought it, this time included.
     pub(super) delivered: i64,
     settle: oneshot::Sender<()>,
@@ -51,7 +53,7 @@ impl Delivery {
     #[cfg(test)]
     pub(super) fn of(body: String, position: u64) -> (Self, oneshot::Receiver<()>) {
         let (settle, settled) = oneshot::channel();
-        (Self { body: Bytes::from(body), position, delivered: 1, settle }, settled)
+        (Self { body: Bytes::from(body), position, stored_at: 0, delivered: 1, settle }, settled)
     }
 
     /// The effect, or the dead letter, is durable.
@@ -230,12 +232,12 @@ async fn session(
 /// Gives the message to the lane and waits for its word, telling the broker meanwhile that it is being worked on.
 async fn hand_over(pipe: &Pipe, broker: &Broker, message: Message) -> Option<Word> {
     let reply = message.reply.clone()?;
-    let Some((position, delivered)) = place(&message, broker) else {
+    let Some(Place { position, stored_at, delivered }) = place(&message, broker) else {
         log::error!("worker consumer={} a message without its place was left alone", pipe.wish.name);
         return None;
     };
     let (settle, mut settled) = oneshot::channel();
-    let delivery = Delivery { body: message.payload, position, delivered, settle };
+    let delivery = Delivery { body: message.payload, position, stored_at, delivered, settle };
     // A lane that has ended drops it, and is heard below.
     let _ = pipe.hand.try_send(delivery);
     let every = pipe.wish.ack_wait / 3;
@@ -273,11 +275,19 @@ fn status(message: &Message) -> Option<StatusCode> {
     message.status.filter(|_| !is_from_the_stream)
 }
 
-fn place(message: &Message, broker: &Broker) -> Option<(u64, i64)> {
+/// What the broker says of a message besides bringing it.
+struct Place {
+    position: u64,
+    stored_at: u128,
+    delivered: i64,
+}
+
+fn place(message: &Message, broker: &Broker) -> Option<Place> {
     let context = async_nats::jetstream::new(broker.client.clone());
     let message = async_nats::jetstream::Message { message: message.clone(), context };
     let info = message.info().ok()?;
-    Some((info.stream_sequence, info.delivered))
+    let stored_at = SystemTime::from(info.published).duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    Some(Place { position: info.stream_sequence, stored_at, delivered: info.delivered })
 }
 
 /// Wants nothing more, and gives back what was sent already.

@@ -224,9 +224,10 @@ impl Lane {
             },
             Err(reason) => reason,
         };
-        // A message that can never be run is a dead letter under its place in the stream.
+        // A message that can never be run is a dead letter under its place in the stream, and the time at which it came
+        // there: a stream that was deleted and made anew counts from 1 again.
         let mut event = NewEvent::from_json("undecodable", String::from_utf8_lossy(&delivery.body));
-        event.event_id = format!("{}:{position}", subscriber.stream);
+        event.event_id = format!("{}:{position}:{}", subscriber.stream, delivery.stored_at);
         self.work(&event.into_event(position), Some(&refused)).unwrap_or(Settled::Over)
     }
 

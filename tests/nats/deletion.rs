@@ -107,3 +107,22 @@ fn a_stream_deleted_under_a_relay_and_a_worker_is_made_anew_by_either() {
     assert_eq!(runs.numbers(), [0, 1, 2, 3, 4, 6], "what was lost with the stream is lost until a rewind of the lane");
     assert!(dead_letters(&crate::fixtures::database(folder.path())).is_empty());
 }
+
+#[test]
+fn a_bad_message_of_a_stream_made_anew_is_a_dead_letter_beside_the_one_of_its_number_before() {
+    let Some(server) = Server::start() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let worker = start(folder.path(), options(&server, 0), Runs::default().handler("one"));
+    for body in ["before", "after"] {
+        wait_until("there is a stream", || consumer(&server, "worker-notes").get("config").is_some());
+        server.publish_raw("vayu.events.x", &[], body.as_bytes());
+        wait_acknowledged(&server, "worker-notes", 1);
+        delete(&server, &format!("STREAM.DELETE.{STREAM}"));
+    }
+    stop(&worker);
+    let dead = dead_letters(&crate::fixtures::database(folder.path()));
+    let mut payloads: Vec<&str> = dead.iter().map(|entry| entry.event.as_ref().unwrap().payload.as_str()).collect();
+    payloads.sort_unstable();
+    assert_eq!(payloads, ["after", "before"], "{dead:?}");
+    assert!(dead.iter().all(|entry| entry.event_id.starts_with("VAYU_EVENTS:1:")), "{dead:?}");
+}
