@@ -25,6 +25,8 @@ const PULL: Duration = Duration::from_secs(30);
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// After so long without a word the request is taken for lost.
 const SILENCE: Duration = Duration::from_secs(13);
+/// Signs of life follow each other no faster, whatever wait an operator has set.
+const SIGN_MIN: Duration = Duration::from_millis(10);
 /// Longest wait, at the end, for what the broker has sent already, and for the last acknowledgements to go out.
 const LEAVE: Duration = Duration::from_secs(2);
 
@@ -120,7 +122,7 @@ async fn serve(pipe: &Pipe, broker: &Broker, options: &NatsOptions, policy: &Pol
             () = stopped(&mut stop) => return,
         };
         let worked = match looked_after {
-            Ok(()) => session(pipe, broker, &options.stream, &mut stop, &mut failed).await,
+            Ok(wait) => session(pipe, broker, &options.stream, wait, &mut stop, &mut failed).await,
             Err(refusal) => Err(refusal),
         };
         let refusal = match worked {
@@ -143,8 +145,8 @@ async fn serve(pipe: &Pipe, broker: &Broker, options: &NatsOptions, policy: &Pol
     }
 }
 
-/// Stream and consumer may have been deleted since: they are made anew.
-async fn look_after(pipe: &Pipe, broker: &Broker, options: &NatsOptions) -> Result<(), Refusal> {
+/// Stream and consumer may have been deleted since: they are made anew. Returns how long the broker waits for a sign of life.
+async fn look_after(pipe: &Pipe, broker: &Broker, options: &NatsOptions) -> Result<Duration, Refusal> {
     match care::consumer(broker, &options.stream, &pipe.wish).await {
         Err(refusal) if refusal.is(NO_STREAM) => {
             care::stream(broker, options).await?;
@@ -165,11 +167,12 @@ enum Came {
     Stop,
 }
 
-/// Pulls and hands over until the stop.
+/// Pulls and hands over until the stop. `wait` is how long the broker waits for a sign of life.
 async fn session(
     pipe: &Pipe,
     broker: &Broker,
     stream: &str,
+    wait: Duration,
     stop: &mut watch::Receiver<bool>,
     failed: &mut u32,
 ) -> Result<(), Refusal> {
@@ -214,7 +217,7 @@ async fn session(
                 None => {
                     asked = false;
                     *failed = 0;
-                    last_word = hand_over(pipe, broker, message).await;
+                    last_word = hand_over(pipe, broker, message, wait).await;
                 }
                 Some(StatusCode::IDLE_HEARTBEAT) => {}
                 // Nothing came, or the request has expired.
@@ -230,7 +233,7 @@ async fn session(
 }
 
 /// Gives the message to the lane and waits for its word, telling the broker meanwhile that it is being worked on.
-async fn hand_over(pipe: &Pipe, broker: &Broker, message: Message) -> Option<Word> {
+async fn hand_over(pipe: &Pipe, broker: &Broker, message: Message, wait: Duration) -> Option<Word> {
     let reply = message.reply.clone()?;
     let Some(Place { position, stored_at, delivered }) = place(&message, broker) else {
         log::error!("worker consumer={} a message without its place was left alone", pipe.wish.name);
@@ -240,7 +243,7 @@ async fn hand_over(pipe: &Pipe, broker: &Broker, message: Message) -> Option<Wor
     let delivery = Delivery { body: message.payload, position, stored_at, delivered, settle };
     // A lane that has ended drops it, and is heard below.
     let _ = pipe.hand.try_send(delivery);
-    let every = pipe.wish.ack_wait / 3;
+    let every = (wait / 3).max(SIGN_MIN);
     let mut sign = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
     loop {
         let word: &'static [u8] = tokio::select! {

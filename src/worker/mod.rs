@@ -7,7 +7,7 @@
 //! - Attempts, backoff, crash loops and dead letters are the ledger's, by the policy of a local relay. The broker's count
 //!   of deliveries decides nothing: `max_deliver` is unlimited, and no event is lost in a "last delivery".
 //! - A failing handler, an outage or a claim held elsewhere makes the lane wait with its message in hand, which it tells
-//!   the broker every third of `ack_wait`; nothing is spent, and nothing of the partition overtakes.
+//!   the broker every third of `ack_wait` (or of what the consumer waits, if less); nothing is spent, and nothing of the partition overtakes.
 //! - The consumer lets one message be under way at a time (`max_ack_pending` 1), over all workers that share its name. That
 //!   keeps the order of each key whichever worker is fed next, also after one was killed.
 //!
@@ -56,7 +56,8 @@ pub struct WorkerOptions {
     pub name: String,
     /// Events of one partition and handler that run at once in this worker; 1. Above that, order is not kept.
     pub in_flight: u32,
-    /// After this long without a sign of life from a worker the broker gives its message to another; 30 s.
+    /// After this long without a sign of life from a worker the broker gives its message to another; 30 s. If the consumer has a
+    /// shorter wait that cannot be changed, the worker keeps to that one.
     pub ack_wait: Duration,
     /// As for a local relay.
     pub policy: Policy,

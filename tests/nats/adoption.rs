@@ -7,7 +7,7 @@ use vayu_articles::outbox::{Handler as _, LaneStart};
 use vayu_articles::sinks::nats::{NatsOptions, NatsSink};
 
 use crate::fixtures::{Runs, STREAM, consumer, nats, options, publish, start, stop, wait_acknowledged};
-use crate::support::{Server, logged, record_log, wait_until};
+use crate::support::{Gate, Server, logged, record_log, wait_until};
 
 const HOUR: u64 = 3_600_000_000_000;
 
@@ -133,6 +133,62 @@ fn a_refused_update_is_a_warning_with_the_command_and_the_start_goes_on() {
     let config = |call: &str| server.api_as("all", call, &Value::Null)["config"].clone();
     assert_eq!(config("STREAM.INFO.REFUSED"), stream);
     assert_eq!(config("CONSUMER.INFO.REFUSED.worker-notes"), consumer);
+}
+
+/// Two workers on a consumer that brings a message again after a second without a sign of life, and a call that lasts for longer.
+fn a_long_call_stays_with_its_worker(server: &Server) {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let (runs, gate) = (Runs::default(), Gate::default());
+    let hold = gate.clone();
+    let handler = move |number| {
+        if number == 0 {
+            hold.pass();
+        }
+    };
+    let options = options(server, 0);
+    let first = start(folders[0].path(), options.clone(), runs.handler_with("one", handler.clone()));
+    let second = start(folders[1].path(), options, runs.handler_with("other", handler));
+    publish(server, 0, 0..5);
+    gate.wait_for(1);
+    server.wait_for_redeliveries("probe", 3);
+    gate.open();
+    wait_acknowledged(server, "worker-notes", 5);
+    [&first, &second].into_iter().for_each(stop);
+    runs.assert_once_and_in_order(5);
+    assert_eq!(consumer(server, "worker-notes")["num_redelivered"], 0);
+}
+
+fn make_consumer(server: &Server, config: &Value) -> Value {
+    look_after(nats(server, 0));
+    let call = format!("CONSUMER.DURABLE.CREATE.{STREAM}.worker-notes");
+    let answer = server.api(&call, &json!({ "stream_name": STREAM, "config": config }));
+    assert!(answer.get("error").is_none(), "{answer}");
+    answer["config"].clone()
+}
+
+#[test]
+fn a_consumer_with_a_backoff_of_its_own_is_given_signs_of_life_by_that_and_the_command_that_mends_it_is_told() {
+    let Some(server) = Server::start() else { return };
+    record_log();
+    let second = HOUR / 3_600;
+    let mut theirs = json!({
+        "durable_name": "worker-notes", "description": "with patience", "ack_policy": "explicit", "deliver_policy": "all",
+        "max_deliver": 5, "backoff": [second, 2 * second], "max_ack_pending": 1, "filter_subject": "vayu.events.>",
+        "replay_policy": "instant",
+    });
+    let made = make_consumer(&server, &theirs);
+    a_long_call_stays_with_its_worker(&server);
+    let kept = consumer(&server, "worker-notes")["config"].clone();
+    assert_eq!((&kept["backoff"], &kept["description"]), (&made["backoff"], &made["description"]), "theirs");
+    let command =
+        format!("by_hand=\"nats consumer edit {STREAM} worker-notes --backoff=none --wait=30s --max-deliver=-1\"");
+    let lines = logged(&command);
+    assert!(!lines.is_empty() && lines.iter().all(|line| line.starts_with("WARN")), "{lines:?}");
+    // As the command does it, and the broker takes it.
+    theirs.as_object_mut().unwrap().remove("backoff");
+    (theirs["max_deliver"], theirs["ack_wait"]) = (json!(-1), json!(30 * second));
+    let mended = make_consumer(&server, &theirs);
+    assert_eq!((&mended["max_deliver"], &mended["ack_wait"]), (&json!(-1), &json!(30 * second)));
 }
 
 #[test]

@@ -46,29 +46,48 @@ pub(crate) async fn stream(broker: &Broker, options: &NatsOptions) -> Result<(),
         option: format!("--dupe-window={}", written(options.duplicate_window)),
     };
     let by_hand = format!("nats stream edit {name}");
-    mend(broker, config, &[window], &format!("STREAM.UPDATE.{name}"), &by_hand, |config| config).await
+    mend(broker, config, &[window], &format!("STREAM.UPDATE.{name}"), &by_hand, |config| config).await.map(drop)
 }
 
-/// Makes the durable consumer if it is absent; compares its `max_deliver` and `ack_wait` if not.
+/// Makes the durable consumer if it is absent; compares its `max_deliver` and `ack_wait` if not. Returns after how long
+/// without a sign of life it brings a message again: as wished, or sooner if the broker does not take that.
 ///
 /// # Errors
 /// As [`stream`].
-pub(crate) async fn consumer(broker: &Broker, stream: &str, wish: &ConsumerWish) -> Result<(), Refusal> {
+pub(crate) async fn consumer(broker: &Broker, stream: &str, wish: &ConsumerWish) -> Result<Duration, Refusal> {
     let name = &wish.name;
     let call = format!("CONSUMER.DURABLE.CREATE.{stream}.{name}");
     let wrap = |config: Value| json!({ "stream_name": stream, "config": config });
     let info = format!("CONSUMER.INFO.{stream}.{name}");
     let Some(config) = found_or_made(broker, &info, NO_CONSUMER, &call, &wrap(new_consumer(wish))).await? else {
         log::info!("nats consumer={name} stream={stream} made filter={}", wish.filter);
-        return Ok(());
+        return Ok(wish.ack_wait);
     };
     warn_of_other_order(&config, stream, wish);
-    let needs = [
-        Need { field: "max_deliver", value: json!(-1), option: "--max-deliver=-1".to_owned() },
-        Need { field: "ack_wait", value: nanos(wish.ack_wait), option: format!("--wait={}", written(wish.ack_wait)) },
-    ];
-    let by_hand = format!("nats consumer edit {stream} {name}");
-    mend(broker, config, &needs, &call, &by_hand, wrap).await
+    let mut by_hand = format!("nats consumer edit {stream} {name}");
+    let mut needs = vec![Need { field: "max_deliver", value: json!(-1), option: "--max-deliver=-1".to_owned() }];
+    let wait = format!("--wait={}", written(wish.ack_wait));
+    if has_backoff(&config) {
+        // An operator's own, which stays. Under it the broker takes no other `ack_wait`, and some take no unlimited
+        // `max_deliver`, so by hand it has to go first.
+        by_hand = format!("{by_hand} --backoff=none {wait}");
+        warn_of_backoff(&config, name, &by_hand);
+    } else {
+        needs.push(Need { field: "ack_wait", value: nanos(wish.ack_wait), option: wait });
+    }
+    let config = mend(broker, config, &needs, &call, &by_hand, wrap).await?;
+    Ok(wait_in_force(&config, wish.ack_wait))
+}
+
+fn has_backoff(config: &Value) -> bool {
+    config.get("backoff").and_then(Value::as_array).is_some_and(|waits| !waits.is_empty())
+}
+
+/// The shortest of all waits that the broker may go by, and of ours.
+fn wait_in_force(config: &Value, ours: Duration) -> Duration {
+    let backoff = config.get("backoff").and_then(Value::as_array);
+    let waits = backoff.into_iter().flatten().chain(config.get("ack_wait")).filter_map(Value::as_u64);
+    waits.filter(|wait| *wait > 0).map(Duration::from_nanos).fold(ours, Duration::min)
 }
 
 /// Warns of what a worker cannot do anything about: messages that no consumer of this number of partitions is sent, since
@@ -167,32 +186,31 @@ fn new_consumer(wish: &ConsumerWish) -> Value {
     })
 }
 
-/// Sends the configuration back with the fields that differ. A refusal is told, and nothing else happens.
+/// Sends the configuration back with the fields that differ, and returns the one that is in force then. A refusal is
+/// told, and nothing else happens.
 async fn mend(
     broker: &Broker,
-    mut config: Value,
+    config: Value,
     needs: &[Need],
     call: &str,
     by_hand: &str,
     wrap: impl FnOnce(Value) -> Value,
-) -> Result<(), Refusal> {
+) -> Result<Value, Refusal> {
     let wrong: Vec<&Need> = needs.iter().filter(|need| !is(&config, need)).collect();
-    if wrong.is_empty() {
-        return Ok(());
-    }
-    let Some(fields) = config.as_object_mut() else { return Ok(()) };
+    let mut wanted = config.clone();
+    let Some(fields) = wanted.as_object_mut().filter(|_| !wrong.is_empty()) else { return Ok(config) };
     let mut options = String::new();
     for need in wrong {
         let before = fields.insert(need.field.to_owned(), need.value.clone()).unwrap_or_default();
         log::warn!("nats {by_hand:?} field={} before={before} after={}", need.field, need.value);
         options = format!("{options} {}", need.option);
     }
-    match broker.api(call, &wrap(config)).await {
-        Ok(_) => Ok(()),
+    match broker.api(call, &wrap(wanted)).await {
+        Ok(mut answer) => Ok(answer.get_mut("config").map(Value::take).unwrap_or_default()),
         Err(Refusal::Down(text)) => Err(Refusal::Down(text)),
         Err(refusal) => {
             log::warn!("nats update=refused reason={:?} by_hand=\"{by_hand}{options}\"", refusal.to_string());
-            Ok(())
+            Ok(config)
         }
     }
 }
@@ -245,6 +263,14 @@ fn warn_of_other_order(config: &Value, stream: &str, wish: &ConsumerWish) {
     }
 }
 
+fn warn_of_backoff(config: &Value, name: &str, by_hand: &str) {
+    let backoff = config.get("backoff").unwrap_or(&Value::Null);
+    log::warn!(
+        "nats consumer={name} backoff={backoff}: it overrides ack_wait, so the worker gives signs of life by the shortest \
+         of these by_hand=\"{by_hand} --max-deliver=-1\""
+    );
+}
+
 /// As the `nats` command reads it.
 fn written(duration: Duration) -> String {
     match duration.subsec_millis() {
@@ -274,6 +300,20 @@ mod tests {
     #[test]
     fn a_duration_is_written_whole() {
         assert_eq!([30_000, 1_500].map(|ms| written(Duration::from_millis(ms))), ["30s", "1500ms"]);
+    }
+
+    #[test]
+    fn the_shortest_wait_counts_whoever_has_set_it() {
+        let ours = Duration::from_secs(30);
+        for (config, wanted) in [
+            (json!({}), 30_000),
+            (json!({ "ack_wait": 0, "backoff": null }), 30_000),
+            (json!({ "ack_wait": 90_000_000_000_u64, "backoff": [] }), 30_000),
+            (json!({ "ack_wait": 9_000_000_000_u64 }), 9_000),
+            (json!({ "ack_wait": 5_000_000_000_u64, "backoff": [5_000_000_000_u64, 400_000_000_u64] }), 400),
+        ] {
+            assert_eq!(wait_in_force(&config, ours), Duration::from_millis(wanted), "{config}");
+        }
     }
 
     #[test]
