@@ -241,13 +241,23 @@ impl Lane {
                 Attempted::Behind(wait) => self.clear_the_way(event, &mut earlier).unwrap_or(wait),
             };
             if self.stops_within(wait) {
+                self.let_go(event);
                 return Ok(Settled::Back);
             }
         }
     }
 
+    /// Another worker may run the event, and later ones of its key, before this one is back: what has cost nothing here is
+    /// then of no concern to it.
+    fn let_go(&self, event: &Event) {
+        let subscriber = &*self.subscriber;
+        if let Err(error) = subscriber.ledger.let_go(&event.event_id, &subscriber.name) {
+            log::warn!("worker handler={} event_id={} kept=retry reason={error}", subscriber.name, event.event_id);
+        }
+    }
+
     /// Runs the earlier event of the key that the ledger waits for. The broker, which lets one be under way, does not
-    /// bring that again: it was replayed here, or given back or left by this worker and settled by another.
+    /// bring that again: it was replayed here, or it failed here or its worker died, and another settled it.
     /// Returns how long to leave it alone, if there is something.
     fn clear_the_way(&self, event: &Event, trouble: &mut Trouble) -> Option<Duration> {
         let subscriber = &*self.subscriber;

@@ -161,7 +161,7 @@ fn what_is_in_hand_at_a_stop_is_given_back() {
     seen.wait_for(2);
     bench.stop = None;
     assert!(!settled.recv_timeout(LONG).unwrap(), "not acknowledged");
-    assert_eq!(bench.ledger.show("event-1").unwrap()[0].attempts, 0);
+    assert!(bench.ledger.show("event-1").unwrap().is_empty(), "it is somebody else's now, and nothing was spent on it");
 }
 
 #[test]

@@ -61,6 +61,31 @@ fn an_outage_spends_nothing_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn only_what_has_spent_nothing_is_let_go() {
+    let desk = Desk::new();
+    let run = |id, answer: Result<(), DispatchError>| desk.ledger.run_event(&event(id, "k"), HANDLER, |_| answer);
+    let let_go = |id: &str| desk.ledger.let_go(id, HANDLER).unwrap();
+    assert!(!let_go("event-1"), "there is none");
+    run(1, Err(DispatchError::unavailable("down"))).unwrap();
+    assert!(let_go("event-1") && desk.ledger.show("event-1").unwrap().is_empty());
+    let ran = desk.ledger.run_event(&event(1, "k"), HANDLER, |_| {
+        assert!(!let_go("event-1"), "it runs");
+        Ok(())
+    });
+    assert_eq!(ran.unwrap(), LedgerOutcome::Done);
+    assert!(!let_go("event-1"), "it is done");
+    run(2, Err(DispatchError::retry("no"))).unwrap();
+    assert!(!let_go("event-2"), "a call failed");
+    desk.clock.advance(5_000);
+    run(2, Err(DispatchError::poison("never"))).unwrap();
+    assert!(!let_go("event-2"), "a dead letter");
+    desk.ledger.replay("event-2", HANDLER, true).unwrap();
+    run(2, Err(DispatchError::unavailable("down"))).unwrap();
+    assert!(!let_go("event-2"), "an operator wants it");
+    assert_eq!(desk.entry("event-2").state, LedgerState::Retry);
+}
+
+#[test]
 fn poison_is_a_dead_letter_at_once_with_its_event() {
     let desk = Desk::new();
     let bad = event(1, "k");

@@ -236,32 +236,47 @@ fn an_event_that_kills_its_worker_three_times_is_a_dead_letter_and_the_next_goes
     assert_eq!(dead[0].event.as_ref().unwrap().json::<usize>().unwrap(), 7, "with the event itself");
 }
 
-#[test]
-fn what_another_worker_has_settled_does_not_hold_up_its_key_here() {
-    let Some(server) = Server::start() else { return };
+/// The first worker is stopped with event 0 in hand, to whose calls it answered `answer`. The second runs that and the next of
+/// its key, then the first is back for the one after. Returns what that ran.
+fn after_giving_back(server: &Server, answer: fn() -> DispatchError) -> Vec<usize> {
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let asked = Arc::new(AtomicUsize::new(0));
-    publish(&server, 0, 0..1);
-    // The first meets an outage, so that its ledger holds the event open, and gives it back.
+    let mut patient = options(server, 0);
+    patient.policy.max_calls = 100_000;
+    publish(server, 0, 0..1);
     let count = Arc::clone(&asked);
-    let first = start(folders[0].path(), options(&server, 0), move |_: &Event| {
+    let first = start(folders[0].path(), patient.clone(), move |_: &Event| {
         count.fetch_add(1, Ordering::SeqCst);
-        Err(DispatchError::unavailable("down"))
+        Err(answer())
     });
     wait_until("it was asked", || asked.load(Ordering::SeqCst) > 1);
     stop(&first);
-    // The second does it.
+    publish(server, 0, KEYS..KEYS + 1);
     let second_runs = Runs::default();
-    let second = start(folders[1].path(), options(&server, 0), second_runs.handler("second"));
-    wait_acknowledged(&server, "worker-notes", 1);
+    let second = start(folders[1].path(), patient.clone(), second_runs.handler("second"));
+    wait_acknowledged(server, "worker-notes", 2);
     stop(&second);
-    // The first is back and gets the next of that key.
-    publish(&server, 0, KEYS..KEYS + 1);
+    assert_eq!(second_runs.numbers(), [0, KEYS]);
+    publish(server, 0, 2 * KEYS..2 * KEYS + 1);
     let runs = Runs::default();
-    let first = start(folders[0].path(), options(&server, 0), runs.handler("first"));
-    wait_acknowledged(&server, "worker-notes", 2);
+    let first = start(folders[0].path(), patient, runs.handler("first"));
+    wait_acknowledged(server, "worker-notes", 3);
     stop(&first);
-    assert_eq!(runs.numbers(), [0, KEYS], "at once, in order; the earlier one a second time in all");
+    runs.numbers()
+}
+
+#[test]
+fn what_was_given_back_in_an_outage_does_not_run_here_after_another_worker_ran_later_ones() {
+    let Some(server) = Server::start() else { return };
+    let ran = after_giving_back(&server, || DispatchError::unavailable("down"));
+    assert_eq!(ran, [2 * KEYS], "event 0 is old by now");
+}
+
+#[test]
+fn what_failed_here_and_another_worker_has_settled_does_not_hold_up_its_key_here() {
+    let Some(server) = Server::start() else { return };
+    let ran = after_giving_back(&server, || DispatchError::retry("not yet"));
+    assert_eq!(ran, [0, 2 * KEYS], "at once; the earlier one a second time in all");
 }
 
 #[test]

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use rusqlite::{OptionalExtension, Row, Transaction};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
 use super::stored::{RawText, StoredEvent};
 use super::{LedgerOutcome, sql};
@@ -337,4 +337,13 @@ fn put_back(
         now,
     ))?;
     Ok(())
+}
+
+pub(super) fn is_unspent(connection: &Connection, event_id: &str, handler: &str) -> rusqlite::Result<bool> {
+    connection.prepare_cached(sql::UNSPENT)?.query_row((event_id, handler), |row| row.get(0))
+}
+
+/// Looks once more: somebody may have claimed or replayed it meanwhile.
+pub(super) fn let_go(tx: &Transaction<'_>, event_id: &str, handler: &str) -> rusqlite::Result<bool> {
+    Ok(is_unspent(tx, event_id, handler)? && tx.prepare_cached(sql::FORGET)?.execute((event_id, handler))? > 0)
 }

@@ -82,6 +82,25 @@ impl Ledger {
         })
     }
 
+    /// Forgets an entry that waits and has spent nothing: no call failed, no process died, nobody replayed it. To be called
+    /// before a delivery is given back. Whoever gets it next may have a ledger of its own; an entry left here would
+    /// run again later, perhaps after newer events of its key. Returns whether there was one.
+    ///
+    /// Only for what the broker brings again: with the entry the ledger's copy of the event goes.
+    ///
+    /// # Errors
+    /// [`LedgerError::Read`] and [`LedgerError::Write`]; the entry stays then.
+    pub fn let_go(&self, event_id: &str, handler: &str) -> Result<bool, LedgerError> {
+        let inner = &self.inner;
+        let is_there = inner.database.read(|connection| claim::is_unspent(connection, event_id, handler));
+        if !is_there.map_err(LedgerError::Read)? {
+            return Ok(false);
+        }
+        let (event_id, handler) = (event_id.to_owned(), handler.to_owned());
+        let gone = inner.database.writer().submit_internal(false, move |tx| claim::let_go(tx, &event_id, &handler));
+        gone.and_then(crate::storage::Pending::wait).map_err(LedgerError::Write)
+    }
+
     fn run(
         &self,
         subject: &Arc<Subject>,

@@ -41,6 +41,9 @@ statements! {
     GIVE_UP = "UPDATE processed_events SET state = 'dead_letter', token = NULL, owner = NULL, started_at = NULL, \
         next_attempt_at = NULL, attempts = ?3, crashes = ?4, reason = ?5, history = ?6, \
         event = coalesce(event, ?8), processed_at = ?7, updated_at = ?7 WHERE event_id = ?1 AND handler = ?2";
+    /// Nothing was spent on it and nobody asked for it: it says no more than that it was begun.
+    UNSPENT = "SELECT EXISTS (SELECT 1 FROM processed_events WHERE event_id = ?1 AND handler = ?2 AND state = 'retry' \
+        AND attempts = 0 AND crashes = 0 AND replays = 0 AND history = '[]')";
     FORGET = "DELETE FROM processed_events WHERE event_id = ?1 AND handler = ?2";
     /// Asked first: the update sets up a temporary table even when there is nothing to update.
     DEAD_BELOW = "SELECT EXISTS (SELECT 1 FROM processed_events INDEXED BY processed_events_fresh_dead \
