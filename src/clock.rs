@@ -1,9 +1,12 @@
 //! Time as a dependency: everything that stores or compares a wall-clock time takes it from a [`Clock`].
 
 use std::fmt::Debug;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, LazyLock};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Where the steady clock counts from.
+static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// A source of wall-clock time.
 ///
@@ -11,6 +14,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub trait Clock: Debug + Send + Sync + 'static {
     /// Milliseconds since the Unix epoch, UTC. Negative before 1970.
     fn now_ms(&self) -> i64;
+
+    /// Milliseconds on a clock that nobody sets, from wherever it counts: for how long something lasts.
+    fn steady_ms(&self) -> i64 {
+        i64::try_from(BEGUN.elapsed().as_millis()).unwrap_or(i64::MAX)
+    }
 }
 
 /// A clock that can be handed to several components.
@@ -60,6 +68,11 @@ impl ManualClock {
 impl Clock for ManualClock {
     fn now_ms(&self) -> i64 {
         self.0.load(Ordering::SeqCst)
+    }
+
+    /// Whoever moves this clock lets that time pass.
+    fn steady_ms(&self) -> i64 {
+        self.now_ms()
     }
 }
 

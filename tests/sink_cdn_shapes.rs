@@ -6,6 +6,7 @@ mod fake_cdn;
 mod sink_support;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use fake_cdn::{Answer, Call, FakeCdn};
 use serde_json::json;
 use sink_support::Site;
 use vayu_articles::article::ArticlePatch;
-use vayu_articles::clock::ManualClock;
+use vayu_articles::clock::{Clock, ManualClock};
 use vayu_articles::outbox::{DispatchError, Event, Handler, NewEvent, Relay, StartAt};
 use vayu_articles::sinks::cdn::{CdnAgain, CdnOptions, CdnPurge, CdnShape};
 
@@ -224,6 +225,28 @@ fn a_clock_that_is_set_back_puts_the_second_purge_off_by_no_more_than_its_delay(
     let begun = Instant::now();
     again.handle(&renamed(&[])).unwrap();
     assert!(begun.elapsed() >= delay);
+}
+
+/// A wall clock that goes an hour ahead each time it is looked at.
+#[derive(Debug, Default)]
+struct Leaping(AtomicI64);
+
+impl Clock for Leaping {
+    fn now_ms(&self) -> i64 {
+        NOW_MS + self.0.fetch_add(3_600_000, Ordering::SeqCst)
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_ahead_does_not_bring_the_second_purge_before_its_delay() {
+    let cdn = FakeCdn::start([]);
+    let delay = Duration::from_millis(300);
+    let again = CdnAgain::new(options(&cdn, CdnShape::Keys), delay, Arc::new(Leaping::default())).unwrap();
+    for _ in 0..2 {
+        let begun = Instant::now();
+        again.handle(&renamed(&[])).unwrap();
+        assert!(begun.elapsed() >= delay);
+    }
 }
 
 #[test]

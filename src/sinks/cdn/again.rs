@@ -17,8 +17,10 @@ use crate::outbox::{DispatchError, Event, EventFilter, Handler, StartAt};
 pub const DELAY_MAX: Duration = Duration::from_secs(20);
 /// Longest time between a change's own time and its commit: it may have waited for its turn, or for another process.
 const COMMIT_LAG_MAX: Duration = Duration::from_secs(60);
-/// How often the clock is looked at again, since it may be set.
+/// How often the clock is looked at again, since it may be a test's.
 const LOOK: Duration = Duration::from_millis(200);
+/// The wall clock was set if it moved this much more, or less, than the steady one since the last look; milliseconds.
+const STEP: u64 = 1_000;
 
 /// A [`Handler`] that purges as [`CdnPurge`] does, once a change has been committed for at least `delay`. It has a lane of its own, so it is as durable
 /// as the first purge: a crash, an outage or a full queue put it off and lose nothing. Cheap to clone.
@@ -28,6 +30,30 @@ pub struct CdnAgain {
     delay: Duration,
     clock: SharedClock,
     closing: Arc<Closing>,
+    steps: Arc<Mutex<Steps>>,
+}
+
+/// When the wall clock was set, as far as that was noticed; on the steady one.
+#[derive(Debug)]
+struct Steps {
+    ahead: i64,
+    set_at: Option<i64>,
+}
+
+impl Steps {
+    fn new(clock: &SharedClock) -> Self {
+        Self { ahead: clock.now_ms().saturating_sub(clock.steady_ms()), set_at: None }
+    }
+
+    /// Whether the wall clock was set within this time. What it says of an age from before is then worth nothing.
+    fn are_recent(&mut self, time: Duration, wall: i64, steady: i64) -> bool {
+        let ahead = wall.saturating_sub(steady);
+        if ahead.abs_diff(self.ahead) > STEP {
+            self.set_at = Some(steady);
+        }
+        self.ahead = ahead;
+        self.set_at.is_some_and(|at| since(at, steady) < time)
+    }
 }
 
 #[derive(Default)]
@@ -47,7 +73,8 @@ impl CdnAgain {
         }
         // Of its own, since each remembers what is left of an event that failed.
         let purge = CdnPurge::new(options, clock.clone())?;
-        Ok(Self { purge, delay, clock, closing: Arc::default() })
+        let steps = Arc::new(Mutex::new(Steps::new(&clock)));
+        Ok(Self { purge, delay, clock, closing: Arc::default(), steps })
     }
 
     /// Ends the wait under way, and all to come, without a purge: the events stay in the log for the next start. To be called before the relay
@@ -59,11 +86,10 @@ impl CdnAgain {
 
     /// Waits as long as the delay, from now on: until now is the change surely committed, while its own time is from before that, and only
     /// then nobody reads the old state any more. What happened so long ago that it cannot have been committed just now does not wait.
-    /// Never longer than the delay, wherever the clock is set to.
+    /// The wait itself is counted by a clock that nobody sets.
     fn wait(&self, occurred_at: i64) -> Result<(), DispatchError> {
-        let (begun, begun_ms) = (Instant::now(), self.clock.now_ms());
-        let since = |then: i64, now: i64| Duration::from_millis(now.saturating_sub(then).max(0).unsigned_abs());
-        let is_old = since(occurred_at, begun_ms) >= self.delay + COMMIT_LAG_MAX;
+        let (begun, begun_ms) = (Instant::now(), self.clock.steady_ms());
+        let is_old = self.is_old(occurred_at);
         let mut closing = self.closing.asked.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if *closing {
@@ -71,7 +97,7 @@ impl CdnAgain {
                     "the program stops: the second purge comes after the next start",
                 ));
             }
-            let by_clock = self.delay.saturating_sub(since(begun_ms, self.clock.now_ms()));
+            let by_clock = self.delay.saturating_sub(since(begun_ms, self.clock.steady_ms()));
             let left = by_clock.min(self.delay.saturating_sub(begun.elapsed()));
             if is_old || left.is_zero() {
                 return Ok(());
@@ -80,6 +106,18 @@ impl CdnAgain {
             closing = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
+
+    /// Only the wall clock knows that, so it is not asked for a while after it was set.
+    fn is_old(&self, occurred_at: i64) -> bool {
+        let limit = self.delay + COMMIT_LAG_MAX;
+        let (wall, steady) = (self.clock.now_ms(), self.clock.steady_ms());
+        let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
+        !steps.are_recent(limit, wall, steady) && since(occurred_at, wall) >= limit
+    }
+}
+
+fn since(then: i64, now: i64) -> Duration {
+    Duration::from_millis(now.saturating_sub(then).max(0).unsigned_abs())
 }
 
 impl Handler for CdnAgain {
@@ -114,5 +152,22 @@ impl Handler for CdnAgain {
 impl fmt::Debug for CdnAgain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CdnAgain").field("purge", &self.purge).field("delay", &self.delay).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_was_set_is_not_believed_for_a_while_and_one_that_drifts_is() {
+        let mut steps = Steps { ahead: 1_000_000, set_at: None };
+        let limit = Duration::from_secs(80);
+        let mut is_doubtful = |wall, steady| steps.are_recent(limit, wall, steady);
+        assert!(!is_doubtful(1_000_000, 0) && !is_doubtful(1_900_500, 900_000), "it drifts");
+        assert!(is_doubtful(5_500_500, 900_000), "set ahead");
+        assert!(is_doubtful(5_580_400, 979_900), "not long ago");
+        assert!(!is_doubtful(5_580_500, 980_000), "long enough");
+        assert!(is_doubtful(1_000, 990_000), "set back");
     }
 }
