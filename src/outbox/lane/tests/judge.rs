@@ -11,7 +11,7 @@ const LAST_STEPS: usize = 400;
 impl World {
     /// What holds at any moment.
     pub(super) fn check(&self) {
-        let cursor = self.number("SELECT coalesce(max(cursor), 0) FROM lanes");
+        let cursor = self.number("SELECT coalesce(max(cursor), 0) FROM lanes WHERE handler = 'h'");
         let states: HashMap<i64, (String, Option<String>)> = self
             .rows("SELECT outbox_id, state, reason FROM deliveries", |row| {
                 (row.get(0).unwrap(), (row.get(1).unwrap(), row.get(2).unwrap()))
@@ -28,6 +28,8 @@ impl World {
             let known = over || *id > cursor || states.contains_key(id);
             assert!(known, "event {id} is lost: cursor {cursor}, {states:?}");
             assert!(in_log.contains(id) || over, "event {id} was pruned undelivered");
+            let other_done = self.other_done.lock().unwrap().contains(id);
+            assert!(in_log.contains(id) || other_done, "event {id} was pruned before another handler had it");
             // G8: condemned is only who has killed three times itself.
             let condemned = states.get(id).is_some_and(|(_, reason)| reason.as_deref() == Some("crash_loop"));
             let deaths = model.deaths.get(id).copied().unwrap_or(0);
@@ -54,7 +56,7 @@ impl World {
             model.dead_address = None;
             model.script.clear();
         }
-        self.sql("UPDATE lanes SET held = 0");
+        self.sql("UPDATE lanes SET held = 0 WHERE handler = 'h'");
         for _ in 0..LAST_STEPS {
             if !self.pass() {
                 self.clock.advance(121_000);
@@ -76,7 +78,8 @@ impl World {
     fn is_settled(&self) -> bool {
         let open = "SELECT count(*) FROM deliveries d WHERE state = 'retry' OR (state = 'waiting' AND NOT EXISTS \
                     (SELECT 1 FROM deliveries p WHERE p.state = 'parked' AND p.event_key = d.event_key))";
-        let behind = "SELECT count(*) FROM event_outbox WHERE id > (SELECT coalesce(max(cursor), -1) FROM lanes)";
+        let behind = "SELECT count(*) FROM event_outbox WHERE id > \
+                      (SELECT coalesce(max(cursor), -1) FROM lanes WHERE handler = 'h')";
         self.serving && self.number(open) == 0 && self.number(behind) == 0
     }
 

@@ -25,10 +25,15 @@ pub(super) enum Step {
     /// The lane is held until it is let go, moved back to one of the newest events, and released if it was not held before.
     Rewind(usize),
     Hold(bool),
+    /// Another relay with the same handler looks whether the lane is free.
+    Standby,
+    /// Another handler goes through the log.
+    OtherHandler,
     Outage(bool),
     /// Nobody answers for the events of this key; 0 is no key.
     DeadAddress(u8),
-    Prune,
+    /// Before it, the other handler goes through the log or does not.
+    Prune(bool),
 }
 
 /// Sizes small enough that every limit is met, and large ones.
@@ -70,7 +75,9 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => any::<bool>().prop_map(Step::Hold),
         2 => any::<bool>().prop_map(Step::Outage),
         2 => (0..3_u8).prop_map(Step::DeadAddress),
-        1 => Just(Step::Prune),
+        4 => Just(Step::Standby),
+        2 => Just(Step::OtherHandler),
+        1 => any::<bool>().prop_map(Step::Prune),
     ];
     prop::collection::vec(step, 1..60)
 }

@@ -1,5 +1,6 @@
 //! A database, a clock and a lane over them that is driven step by step.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -12,7 +13,9 @@ use super::steps::{Sizes, Step};
 use crate::clock::ManualClock;
 use crate::outbox::lane::{Board, Interrupt, Lane, LaneParts, StopSignal};
 use crate::outbox::owner::OwnerLock;
-use crate::outbox::{self, Handler, NewEvent, OnDeadLetter, Operator, RelayOptions, Retention, RewindTo};
+use crate::outbox::{
+    self, Event, Handler, HandlerFn, NewEvent, OnDeadLetter, Operator, RelayOptions, Retention, RewindTo,
+};
 use crate::storage::{Database, Options};
 
 const START_MS: i64 = 1_767_225_600_000;
@@ -43,6 +46,11 @@ pub(super) struct World {
     pub(super) lane: Option<Lane>,
     /// The lane is ours and `pass` may be called.
     pub(super) serving: bool,
+    /// The same handler's lane of another relay that lives.
+    standby: Option<Lane>,
+    /// Another handler's, in a relay that never dies, and what that handler has done.
+    other: Option<Lane>,
+    pub(super) other_done: Arc<Mutex<BTreeSet<i64>>>,
     edits: u32,
     _folder: tempfile::TempDir,
 }
@@ -60,23 +68,22 @@ impl World {
             model: Arc::default(),
             lane: None,
             serving: false,
+            standby: None,
+            other: None,
+            other_done: Arc::default(),
             edits: 0,
             _folder: folder,
         };
         world.lane = Some(world.new_lane());
+        world.standby = Some(world.new_lane());
+        world.other = Some(world.new_other());
+        world.run_other();
         world
     }
 
     /// The lane of a process that has just started.
     fn new_lane(&self) -> Lane {
-        let path = self.database.canonical_path().unwrap();
         let sizes = &self.sizes;
-        let options = RelayOptions {
-            batch_events: sizes.batch_events,
-            run_ahead: sizes.run_ahead,
-            flush_after: if sizes.flush_at_once { Duration::ZERO } else { Duration::MAX },
-            ..RelayOptions::default()
-        };
         let handler = Arc::new(Modelled {
             database: self.database.clone(),
             model: self.model.clone(),
@@ -85,11 +92,32 @@ impl World {
             threads: sizes.threads,
         });
         self.model.lock().unwrap().threads.clear();
+        self.lane_of("h", handler)
+    }
+
+    fn new_other(&self) -> Lane {
+        let done = self.other_done.clone();
+        let remembers = move |event: &Event| {
+            done.lock().unwrap().insert(event.id);
+            Ok(())
+        };
+        self.lane_of("other", Arc::new(HandlerFn::new(remembers)))
+    }
+
+    fn lane_of(&self, name: &str, handler: Arc<dyn Handler>) -> Lane {
+        let path = self.database.canonical_path().unwrap();
+        let sizes = &self.sizes;
+        let options = RelayOptions {
+            batch_events: sizes.batch_events,
+            run_ahead: sizes.run_ahead,
+            flush_after: if sizes.flush_at_once { Duration::ZERO } else { Duration::MAX },
+            ..RelayOptions::default()
+        };
         let (_, asked) = bounded(0);
         Lane::new(LaneParts {
             database: self.database.clone(),
-            name: "h".into(),
-            board: Arc::new(Board::new("h", handler.time_limit(), sizes.threads)),
+            name: name.into(),
+            board: Arc::new(Board::new(name, handler.time_limit(), handler.concurrency())),
             handler,
             options,
             lock: Arc::new(OwnerLock::create(&path).unwrap()),
@@ -122,10 +150,17 @@ impl World {
             Step::Discard(which) => self.discard(*which),
             Step::Resume(key) => self.resume(*key),
             Step::Rewind(which) => self.rewind(*which),
-            Step::Hold(held) => self.sql(&format!("UPDATE lanes SET held = {}", u8::from(*held))),
+            Step::Hold(held) => self.sql(&format!("UPDATE lanes SET held = {} WHERE handler = 'h'", u8::from(*held))),
+            Step::Standby => self.standby_looks(),
+            Step::OtherHandler => self.run_other(),
             Step::Outage(outage) => self.model.lock().unwrap().outage = *outage,
             Step::DeadAddress(key) => self.model.lock().unwrap().dead_address = key_text(*key),
-            Step::Prune => {
+            // What nobody has begun to read is nobody's yet.
+            Step::Prune(_) if self.number("SELECT count(*) FROM lanes WHERE handler = 'h'") == 0 => {}
+            Step::Prune(other_first) => {
+                if *other_first {
+                    self.run_other();
+                }
                 let retention = Retention { keep: Duration::ZERO, ..Retention::default() };
                 outbox::prune(&self.database, &retention, 0, || false).unwrap();
             }
@@ -185,7 +220,7 @@ impl World {
         let Some(id) = self.event(which) else { return };
         let operator = Operator::new(&self.database);
         let Ok(lanes) = operator.lanes() else { return };
-        let Some(held) = lanes.first().map(|lane| lane.held) else { return };
+        let Some(held) = lanes.iter().find(|lane| lane.handler == "h").map(|lane| lane.held) else { return };
         operator.hold("h").unwrap();
         for _ in 0..LET_GO_WITHIN {
             if !self.serving {
@@ -227,6 +262,29 @@ impl World {
                 true
             }
         }
+    }
+
+    /// G4: as long as the lane's owner lives the other relay does not get it. Where it does, the two change places.
+    fn standby_looks(&mut self) {
+        let taken = self.standby.as_mut().unwrap().acquire().unwrap();
+        assert!(!(taken && self.serving), "two relays have the lane");
+        if taken {
+            std::mem::swap(&mut self.lane, &mut self.standby);
+            self.serving = true;
+            self.model.lock().unwrap().threads.clear();
+        }
+    }
+
+    /// G6: whatever this handler does or waits for, another one goes through the log to its end.
+    pub(super) fn run_other(&mut self) {
+        let lane = self.other.as_mut().unwrap();
+        if !lane.owned {
+            assert!(lane.acquire().unwrap(), "nobody else wants it");
+        }
+        while lane.pass().unwrap() {}
+        lane.settle(None).unwrap();
+        let all: BTreeSet<i64> = self.model.lock().unwrap().keys.keys().copied().collect();
+        assert_eq!(*self.other_done.lock().unwrap(), all, "another handler waits for this one");
     }
 
     /// What the lane has in memory is gone; its row still names an owner whose file can be locked.
