@@ -1,12 +1,15 @@
 //! Removing what every lane has passed long ago, in small steps that no writer notices.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::Transaction;
 
 use super::policy::millis;
 use super::sql;
 use crate::storage::{Database, TransactError};
+
+/// Longest pause between two steps: a step may have waited behind much else.
+const LONGEST_REST: Duration = Duration::from_millis(100);
 
 /// What is removed from the log, and when.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,8 +54,8 @@ struct Step {
 }
 
 /// Removes from the log what every lane has passed, is older than `retention.keep` and has no exception left but closed
-/// `done` or `discarded` ones, which go along. Dead letters keep their event. While every lane is held, nothing is removed. Each step is one small task; `stop` is
-/// asked between two of them.
+/// `done` or `discarded` ones, which go along. Dead letters keep their event. While every lane is held, nothing is removed. Each step is one small task, with a pause after
+/// it as long as it took (at most 100 ms); `stop` is asked between two of them.
 ///
 /// # Errors
 /// As the queue-writer reports them; what was removed stays removed.
@@ -68,7 +71,7 @@ pub fn prune(
     let mut pruned = Pruned { events: 0, resume_after };
     while !stop() && !all_held(database) && has_old_rows(database, pruned.resume_after, age, rows) {
         let after = pruned.resume_after;
-        let step = database.writer().submit_internal(false, move |tx| prune_step(tx, after, age, rows))?.wait()?;
+        let step = step_and_rest(database, move |tx| prune_step(tx, after, age, rows))?;
         pruned.events += step.removed;
         match step.last {
             Some(last) => pruned.resume_after = last,
@@ -97,7 +100,7 @@ pub fn reclaim(
         if free == 0 || stop() {
             break;
         }
-        database.writer().submit_internal(false, move |tx| vacuum_step(tx, pages))?.wait()?;
+        step_and_rest(database, move |tx| vacuum_step(tx, pages))?;
         let gone = free.saturating_sub(free_pages(database));
         given_back += gone;
         if gone == 0 {
@@ -106,6 +109,18 @@ pub fn reclaim(
         }
     }
     Ok(given_back)
+}
+
+/// One task of the queue-writer, and then nothing for as long as it took: the writer and the disk are others' at least half
+/// of the time.
+fn step_and_rest<T: Send + 'static>(
+    database: &Database,
+    step: impl FnMut(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
+) -> Result<T, TransactError<rusqlite::Error>> {
+    let began = Instant::now();
+    let done = database.writer().submit_internal(false, step)?.wait()?;
+    std::thread::sleep(began.elapsed().min(LONGEST_REST));
+    Ok(done)
 }
 
 fn vacuum_step(tx: &Transaction<'_>, pages: u32) -> rusqlite::Result<()> {
