@@ -334,6 +334,29 @@ fn a_clock_that_is_stepped_either_way_moves_no_lane() {
 }
 
 #[test]
+fn an_owner_whose_lock_file_is_replaced_by_a_copy_is_not_robbed_and_puts_its_own_back() {
+    let stage = Stage::new();
+    let (mut owner, mut standby) = stage.pair(true);
+    let name = stage.owner();
+    let file = stage.owner_file(name.as_deref().unwrap());
+    // It is busy, so that all it can do for its file is done beside the call.
+    standby.order("insert stick");
+    wait_until("it runs", || stage.runs().len() == 1);
+    for _ in 0..2 {
+        // As `cp` and `mv` do it, a restore, or a program that keeps folders alike: the lock is on the file that is gone.
+        std::fs::copy(&file, file.with_extension("copy")).unwrap();
+        std::fs::rename(file.with_extension("copy"), &file).unwrap();
+        stage.assert_nobody_takes_it(&mut standby);
+        let locked = || File::open(&file).is_ok_and(|file| file.try_lock_shared().is_err());
+        wait_until("the owner's own file is back", locked);
+    }
+    owner.order("release");
+    assert_eq!(stage.wait_end("stick"), owner.id());
+    stage.wait_written();
+    assert_eq!(stage.owner(), name);
+}
+
+#[test]
 fn an_owner_whose_disk_is_full_keeps_its_lane_and_writes_what_it_knows_once_there_is_room() {
     let stage = Stage::new();
     let (mut owner, mut standby) = stage.pair(true);

@@ -88,7 +88,7 @@ pub(super) fn state_of(lane: &LaneInfo) -> String {
         (OwnerState::Dead, _) => "owner dead: the next serve takes over".to_owned(),
         (OwnerState::Alive, Some(_)) => format!("paused{pid}"),
         (OwnerState::Alive, None) => format!("running{pid}"),
-        _ => "owner unknown: its lock file is missing or unreadable".to_owned(),
+        _ => "owner unknown: its lock file is missing, replaced by a copy, or unreadable".to_owned(),
     }
 }
 

@@ -92,7 +92,9 @@ fn warn_of_absent_lanes(house: &Housekeeping) {
 }
 
 fn remove_dead_files(house: &Housekeeping) {
-    let dead = match owner::dead_owners(&house.path, MAX_DEAD_FILES) {
+    let dead = owner::remove_unfinished(&house.path, MAX_DEAD_FILES)
+        .and_then(|()| owner::dead_owners(&house.path, MAX_DEAD_FILES));
+    let dead = match dead {
         Ok(dead) => dead,
         Err(error) => {
             log::warn!("relay owner_files=unreadable error={error}");

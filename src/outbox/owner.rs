@@ -2,10 +2,16 @@
 //!
 //! The operating system gives the lock back when the last handle is closed, so also when the process dies in any way;
 //! a stopped, suspended or stuck process keeps it. No clock takes part.
+//!
+//! The lock is on a file, not on a name: once somebody has put a copy in its place (a restore, a program that keeps folders
+//! alike), that copy can be locked while the owner lives. So the file holds its own number in the file system: one that
+//! holds another's proves as little as one that is missing.
+
+mod file;
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
+use std::fs::{self, File, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -13,12 +19,17 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
+use self::file::{Inscription, create_locked, is_one_of, remove_if_dead};
+
 /// How long the file of an owner must be missing without a break before the owner counts as dead.
 const MISSING_FOR: Duration = Duration::from_secs(2);
 /// And how many looks in a row must miss it: two looks with a long stop of this process in between prove nothing.
 const MISSING_LOOKS: u32 = 5;
 /// Most handles kept after the file was removed under us and put back.
 const MAX_HANDLES: usize = 64;
+/// How the file's name ends, and that of one which is being made.
+const LOCK: &str = ".lock";
+const UNFINISHED: &str = ".lock.new";
 
 /// This relay's proof of life. The lock ends with the last clone of the `Arc` that lane threads share.
 #[derive(Debug)]
@@ -48,13 +59,11 @@ impl OwnerLock {
         self.left_behind.store(true, Ordering::Relaxed);
     }
 
-    /// Puts the file back if somebody removed it. Cheap: one `stat`.
+    /// Puts the file back if somebody removed it, or put another one in its place. Cheap: it looks at what the name and the
+    /// handle mean.
     pub(super) fn keep(&self) -> io::Result<()> {
-        if self.path.try_exists()? {
-            return Ok(());
-        }
         let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.path.try_exists()? {
+        if is_one_of(&self.path, &handles)? {
             return Ok(());
         }
         if handles.len() >= MAX_HANDLES {
@@ -93,8 +102,8 @@ pub enum OwnerState {
     Alive,
     /// Nobody holds the lock: the next relay with that handler takes over at once.
     Dead,
-    /// The file is missing or cannot be read. A missing one is put back by a living owner within a second; the lane of
-    /// a dead one is taken over after two seconds.
+    /// The file is missing, a copy is in its place, or it cannot be read. A living owner puts its own back within a second;
+    /// the lane of a dead one is taken over after two seconds.
     Unknown,
 }
 
@@ -107,24 +116,17 @@ pub(super) fn look(database: &Path, owner: &str) -> (OwnerState, Option<u32>) {
         return (OwnerState::Unknown, None);
     }
     let Ok(file) = File::open(owner_path(database, owner)) else { return (OwnerState::Unknown, None) };
+    let inscription = Inscription::read(&file);
     let state = match file.try_lock_shared() {
+        Ok(()) if inscription.is_of_another(&file) => OwnerState::Unknown,
         Ok(()) => OwnerState::Dead,
         Err(TryLockError::WouldBlock) => OwnerState::Alive,
         Err(TryLockError::Error(_)) => OwnerState::Unknown,
     };
-    (state, read_pid(file))
+    (state, inscription.pid)
 }
 
-/// Files of older versions are empty.
-fn read_pid(file: File) -> Option<u32> {
-    /// A process id and its line end.
-    const MAX_BYTES: u64 = 16;
-    let mut text = String::new();
-    file.take(MAX_BYTES).read_to_string(&mut text).ok()?;
-    text.trim().parse().ok()
-}
-
-/// Since when an owner's file has not been found.
+/// Since when an owner's own file has not been found.
 #[derive(Debug)]
 struct Missing {
     owner: String,
@@ -149,6 +151,7 @@ impl OwnerWatch {
         let liveness = match File::open(&path) {
             // Shared, so that two watchers who look at the same moment do not take each other for the owner.
             Ok(file) => match file.try_lock_shared() {
+                Ok(()) if Inscription::read(&file).is_of_another(&file) => return self.missing_since(owner, now),
                 Ok(()) => Liveness::Dead,
                 Err(TryLockError::WouldBlock | TryLockError::Error(_)) => Liveness::Alive,
             },
@@ -180,31 +183,45 @@ pub(super) fn remove_owner_file(database: &Path, owner: &str) {
     }
 }
 
-/// The owners whose files lie beside `database` and can be locked: they are dead. At most `limit`.
+/// The owners whose files lie beside `database` and can be locked: they are dead, or a copy is in the place of their file,
+/// which they put back themselves if they live. At most `limit`.
 pub(super) fn dead_owners(database: &Path, limit: usize) -> io::Result<Vec<String>> {
-    let (Some(folder), Some(name)) = (database.parent(), database.file_name()) else {
-        return Ok(Vec::new());
-    };
+    let mut dead = Vec::new();
+    visit_files(database, LOCK, |owner, path| {
+        if File::open(path).is_ok_and(|file| file.try_lock_shared().is_ok()) {
+            dead.push(owner.to_owned());
+        }
+        dead.len() < limit
+    })?;
+    Ok(dead)
+}
+
+/// Removes what processes left behind that were killed while they made their file. At most `limit`; one that is being made
+/// at this moment is made anew.
+pub(super) fn remove_unfinished(database: &Path, limit: usize) -> io::Result<()> {
+    let mut seen = 0;
+    visit_files(database, UNFINISHED, |_, path| {
+        remove_if_dead(path);
+        seen += 1;
+        seen < limit
+    })
+}
+
+/// Shows the files beside `database` that are named after an owner and end like this, until `visit` has seen enough.
+fn visit_files(database: &Path, ending: &str, mut visit: impl FnMut(&str, &Path) -> bool) -> io::Result<()> {
+    let (Some(folder), Some(name)) = (database.parent(), database.file_name()) else { return Ok(()) };
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let mut prefix = name.to_os_string();
     prefix.push("-owner-");
-    let mut dead = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        let file_name = entry.file_name();
-        let Some(rest) = strip_prefix(&file_name, &prefix) else { continue };
-        let Some(owner) = rest.strip_suffix(".lock") else { continue };
-        if Uuid::parse_str(owner).is_err() {
-            continue;
-        }
-        if File::open(entry.path()).is_ok_and(|file| file.try_lock_shared().is_ok()) {
-            dead.push(owner.to_owned());
-        }
-        if dead.len() >= limit {
+        let Some(rest) = strip_prefix(&entry.file_name(), &prefix) else { continue };
+        let Some(owner) = rest.strip_suffix(ending).filter(|owner| Uuid::parse_str(owner).is_ok()) else { continue };
+        if !visit(owner, &entry.path()) {
             break;
         }
     }
-    Ok(dead)
+    Ok(())
 }
 
 fn strip_prefix(name: &OsString, prefix: &OsString) -> Option<String> {
@@ -213,35 +230,8 @@ fn strip_prefix(name: &OsString, prefix: &OsString) -> Option<String> {
 
 fn owner_path(database: &Path, owner: &str) -> PathBuf {
     let mut name = database.as_os_str().to_os_string();
-    name.push(format!("-owner-{owner}.lock"));
+    name.push(format!("-owner-{owner}{LOCK}"));
     PathBuf::from(name)
-}
-
-/// Under its final name the file is never seen unlocked while its owner lives. It holds the process id, for operators.
-fn create_locked(path: &Path) -> io::Result<File> {
-    let mut temporary = path.as_os_str().to_os_string();
-    temporary.push(".new");
-    let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(&temporary)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(io::Error::from(io::ErrorKind::WouldBlock)),
-        Err(TryLockError::Error(error)) => return Err(error),
-    }
-    // Only a help for people: a disk that is full must not keep the relay from starting.
-    let _ = writeln!(file, "{}", std::process::id());
-    if let Err(error) = fs::rename(&temporary, path) {
-        let _ = fs::remove_file(&temporary);
-        return Err(error);
-    }
-    Ok(file)
-}
-
-fn remove_if_dead(path: &Path) {
-    if let Ok(file) = File::open(path)
-        && file.try_lock().is_ok()
-    {
-        let _ = fs::remove_file(path);
-    }
 }
 
 #[cfg(test)]
@@ -362,5 +352,74 @@ mod tests {
         assert_eq!(watch.check(&folder.path().join("a.db"), name, start), Liveness::Alive);
         let later = start + Duration::from_secs(3);
         assert_eq!(dead_after_looks(&mut watch, &folder.path().join("a.db"), name, later), Some(3));
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_copy_in_the_place_of_a_living_owners_file_proves_nothing_and_is_replaced_by_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("a.db");
+        let owner = OwnerLock::create(&database).unwrap();
+        let id = owner.id().to_owned();
+        let mut watch = OwnerWatch::default();
+        let start = Instant::now();
+        for round in 1..=3 {
+            replace_by_a_copy(&owner_path(&database, &id));
+            assert_eq!(
+                watch.check(&database, &id, start),
+                Liveness::Alive,
+                "as a missing one: the owner may put it back"
+            );
+            assert_eq!(look(&database, &id), (OwnerState::Unknown, Some(std::process::id())));
+            owner.keep().unwrap();
+            assert_eq!(look(&database, &id), (OwnerState::Alive, Some(std::process::id())), "round {round}");
+            let later = start + Duration::from_secs(60);
+            assert_eq!(dead_after_looks(&mut watch, &database, &id, later), None);
+        }
+        let handles = owner.handles.lock().unwrap().len();
+        owner.keep().unwrap();
+        assert_eq!(owner.handles.lock().unwrap().len(), handles, "its own file is left as it is");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_copy_of_a_dead_owners_file_means_dead_after_two_seconds_and_is_removed_like_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("a.db");
+        let owner = OwnerLock::create(&database).unwrap();
+        let id = owner.id().to_owned();
+        owner.leave_behind();
+        drop(owner);
+        replace_by_a_copy(&owner_path(&database, &id));
+        let mut watch = OwnerWatch::default();
+        let start = Instant::now();
+        assert_eq!(watch.check(&database, &id, start), Liveness::Alive);
+        assert_eq!(dead_after_looks(&mut watch, &database, &id, start + Duration::from_secs(2)), Some(3));
+        assert_eq!(dead_owners(&database, 10).unwrap().as_slice(), std::slice::from_ref(&id));
+        remove_owner_file(&database, &id);
+        assert!(!owner_path(&database, &id).exists());
+    }
+
+    /// As `cp` and `mv` do it, a restore, or a program that keeps folders alike.
+    #[cfg(unix)]
+    fn replace_by_a_copy(path: &Path) {
+        let copy = path.with_extension("copy");
+        fs::copy(path, &copy).unwrap();
+        fs::rename(&copy, path).unwrap();
+    }
+
+    #[test]
+    fn what_a_process_left_that_was_killed_amid_a_start_is_removed_and_what_one_still_makes_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("a.db");
+        let path = |owner: Uuid| folder.path().join(format!("a.db-owner-{owner}.lock.new"));
+        let (left, made) = (path(Uuid::new_v4()), path(Uuid::new_v4()));
+        fs::write(&left, "").unwrap();
+        fs::write(folder.path().join("a.db-owner-somebody.lock.new"), "").unwrap();
+        let maker = File::create(&made).unwrap();
+        maker.try_lock().unwrap();
+        remove_unfinished(&database, 10).unwrap();
+        assert!(!left.exists() && made.exists());
+        assert!(folder.path().join("a.db-owner-somebody.lock.new").exists(), "not ours");
     }
 }

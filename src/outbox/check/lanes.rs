@@ -51,7 +51,7 @@ fn about_owner(lane: &Look, (state, pid): (OwnerState, Option<u32>)) -> Option<F
         )),
         OwnerState::Unknown => Some(Finding::new(
             Breach::UnknownOwner,
-            format!("the lock file of the owner of lane {name:?} is missing or unreadable"),
+            format!("the lock file of the owner of lane {name:?} is missing, replaced by a copy, or unreadable"),
             "look again in a second, when a living owner has put it back; else start a program that has the handler: it \
              takes the lane over after two seconds",
         )),

@@ -207,7 +207,8 @@ impl Drop for Inner {
 
 /// Files of dead owners whose claims have all been taken over.
 fn remove_dead_files(database: &Database, path: &std::path::Path) {
-    let dead = owner::dead_owners(path, MAX_DEAD_FILES).unwrap_or_else(|error| {
+    let dead = owner::remove_unfinished(path, MAX_DEAD_FILES).and_then(|()| owner::dead_owners(path, MAX_DEAD_FILES));
+    let dead = dead.unwrap_or_else(|error| {
         log::warn!("ledger owner_files=unreadable error={error}");
         Vec::new()
     });
