@@ -193,14 +193,15 @@ Examples:
 pub(super) const HANDLER: &str = "\
 A handler goes back only, to deliver again; to leave events out, discard them. What failed in the past that is delivered again \
 keeps its turn; dead letters stay what they are. Rename and retire a handler while the program that has it is stopped: one that \
-runs with it delivers nothing more for it, and one that starts with the old name begins at the start of the log.
+runs with it delivers nothing more for it, and one that starts with the old name begins at the start of the log. The name of a retired \
+handler is free for another one; what was discarded with it is forgotten then.
 
 With --json each prints one document; fields are only ever added:
   list           lanes, as in `outbox stats --json`
   hold, release  handler, held
   rewind         handler, from, to (positions), done_forgotten, held
   rename         handler (the new name), from (the old one), held
-  retire         handler, discarded
+  retire         handler, discarded, undelivered
 
 Examples:
   vayu-articles handler list

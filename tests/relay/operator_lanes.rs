@@ -181,6 +181,47 @@ fn a_renamed_handler_keeps_its_cursor_and_its_exceptions() {
 }
 
 #[test]
+fn the_name_of_a_retired_handler_is_free_for_another_and_what_it_discarded_is_not_the_others() {
+    let site = Site::new();
+    let (former, handler) = (Scripted::new(), Scripted::new());
+    let ids = site.insert_all(&["a", "b", "c"]);
+    former.script(ids[0], [Step::Poison]);
+    former.script(ids[1], [Step::Poison]);
+    handler.script(ids[0], [Step::Poison]);
+    let relay = site.relay().shared_handler("name", former).shared_handler("h", handler.clone()).start().unwrap();
+    drain(&relay);
+    stop(&relay);
+    let former = site.operator().hold_and_wait("name", LONG).unwrap();
+    assert_eq!(former.retire("no longer wanted").unwrap(), 2);
+    // Another 2,500, more than one transaction removes.
+    site.foreign(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500) \
+         INSERT INTO deliveries (outbox_id, handler, state, created_at, updated_at) \
+         SELECT i + 1000, 'name', 'discarded', 0, 0 FROM n",
+    )
+    .unwrap();
+    // What is dead still is nobody's to remove.
+    let dead =
+        |state: &str| format!("UPDATE deliveries SET state = '{state}' WHERE handler = 'name' AND outbox_id = 3000");
+    site.foreign(&dead("dead_letter")).unwrap();
+    let mut lane = held(&site);
+    let taken = lane.rename("name").unwrap_err();
+    assert!(matches!(taken, TransactError::Task(LaneError::NameTaken(_))), "{taken}");
+    assert_eq!(site.count("SELECT count(*) FROM deliveries WHERE handler = 'name'"), 2_502, "nothing was changed");
+    assert_eq!(site.operator().discard_without_lane("name", "left over").unwrap(), 1);
+    lane.rename("name").unwrap();
+    lane.rewind(&RewindTo::Start).unwrap();
+    lane.give_back().unwrap();
+    assert_eq!(site.count("SELECT count(*) FROM deliveries"), 1);
+    assert_eq!(site.ids_in_state(ExceptionState::DeadLetter), [ids[0]], "its own came along");
+    let handler = Scripted::new();
+    let relay = site.relay().shared_handler("name", handler.clone()).start().unwrap();
+    drain(&relay);
+    stop(&relay);
+    assert_eq!(handler.done(), ids[1..], "also what only the former handler of that name gave up");
+}
+
+#[test]
 fn a_retired_handler_keeps_nothing_of_the_log_and_its_exceptions_are_discarded() {
     let site = Site::new();
     let handler = Scripted::parking();

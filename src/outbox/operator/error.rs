@@ -118,7 +118,7 @@ pub enum LaneError {
     NoSuchEvent,
     /// No name for a handler: 1 to 100 letters, digits, `-`, `_`, `.` or `:`.
     InvalidName(String),
-    /// Another lane, or exceptions without one, have that name.
+    /// Another lane, or open or dead exceptions without one, have that name.
     NameTaken(String),
     /// The handler has a lane: hold it, then retire that.
     HasLane,
@@ -228,7 +228,7 @@ impl fmt::Display for LaneError {
                 write!(f, "handler name {name:?} is not allowed: use 1 to 100 letters, digits, '-', '_', '.' or ':'")
             }
             Self::NameTaken(name) => {
-                write!(f, "a lane or exceptions named {name:?} are there already: retire it first")
+                write!(f, "a lane, or open or dead exceptions, named {name:?} are there already: retire it first")
             }
             Self::HasLane => f.write_str("the handler has a lane: hold it and retire that"),
             Self::Sqlite(error) => write!(f, "the database failed: {error}"),

@@ -5,7 +5,7 @@ use rusqlite::{Connection, Transaction};
 use super::Operator;
 use super::error::{LaneError, LaneResult, reading};
 use super::exception::{ExceptionState, lossy};
-use super::hold::{HeldLane, Standing};
+use super::hold::{HeldLane, Proof, Standing};
 use super::stats::MAX_COUNTED;
 use crate::outbox::relay::is_name;
 use crate::outbox::{EventFilter, history, sql};
@@ -18,27 +18,21 @@ impl HeldLane {
     /// Gives the lane and all its exceptions another name, in one transaction. A running program that has the handler
     /// under the old name delivers nothing more for it until it is started anew; stop it first.
     ///
+    /// The name of a handler that was retired is free: the events discarded with it, which say nothing of this lane, are
+    /// forgotten first.
+    ///
     /// # Errors
-    /// A [`LaneError`]; nothing was changed then.
+    /// A [`LaneError`]; nothing of the lane was changed then.
     pub fn rename(&mut self, new_name: &str) -> LaneResult<()> {
         if !is_name(new_name) {
             return Err(TransactError::Task(LaneError::InvalidName(new_name.to_owned())));
         }
-        let (proof, new) = (self.proof(), new_name.to_owned());
-        self.database.writer().transact(move |tx| {
-            proof.check(tx)?;
-            if new == proof.handler {
-                return Ok(());
+        loop {
+            let (proof, new) = (self.proof(), new_name.to_owned());
+            if self.database.writer().transact(move |tx| rename_or_make_room(tx, &proof, &new))? {
+                break;
             }
-            if Standing::read(tx, &new)?.is_some() || has_rows(tx, &new)? {
-                return Err(LaneError::NameTaken(new.clone()));
-            }
-            for state in ExceptionState::ALL {
-                tx.prepare_cached(sql::RENAME_ROWS)?.execute((state.stored(), &proof.handler, &new))?;
-            }
-            tx.prepare_cached(sql::RENAME_LANE)?.execute((&proof.handler, &new))?;
-            Ok(())
-        })?;
+        }
         self.handler = new_name.to_owned();
         Ok(())
     }
@@ -104,8 +98,29 @@ pub(super) fn filter_of(connection: &Connection, handler: &str) -> rusqlite::Res
     Ok(EventFilter::Types(serde_json::from_str(&stored.unwrap_or_default()).unwrap_or_default()))
 }
 
-fn has_rows(tx: &Transaction<'_>, handler: &str) -> rusqlite::Result<bool> {
+/// `false` when there may be more closed rows of a former handler of that name; a batch of them is gone.
+fn rename_or_make_room(tx: &Transaction<'_>, proof: &Proof, new: &str) -> Result<bool, LaneError> {
+    proof.check(tx)?;
+    if new == proof.handler {
+        return Ok(true);
+    }
+    if Standing::read(tx, new)?.is_some() || has_undone_rows(tx, new)? {
+        return Err(LaneError::NameTaken(new.to_owned()));
+    }
+    for state in [ExceptionState::Discarded, ExceptionState::Done] {
+        if forget(tx, new, state)? == BATCH.unsigned_abs() {
+            return Ok(false);
+        }
+    }
     for state in ExceptionState::ALL {
+        tx.prepare_cached(sql::RENAME_ROWS)?.execute((state.stored(), &proof.handler, new))?;
+    }
+    tx.prepare_cached(sql::RENAME_LANE)?.execute((&proof.handler, new))?;
+    Ok(true)
+}
+
+fn has_undone_rows(tx: &Transaction<'_>, handler: &str) -> rusqlite::Result<bool> {
+    for state in ExceptionState::UNDONE {
         let mut statement = tx.prepare_cached(sql::ROWS_IN_STATE)?;
         if statement.exists((state.stored(), handler, 1))? {
             return Ok(true);
@@ -128,7 +143,7 @@ fn discard_all(
         let (discarded, left) = database.writer().transact(move |tx| {
             let discarded = discard_batch(tx, &handler, &reason, now)?;
             // A new lane of that name would take them for its own, and pass by what it has never had.
-            let forgotten = forget_done(tx, &handler)?;
+            let forgotten = forget(tx, &handler, ExceptionState::Done)?;
             let left = [discarded, forgotten].contains(&BATCH.unsigned_abs());
             settle(tx, left)?;
             Ok((discarded, left))
@@ -140,16 +155,16 @@ fn discard_all(
     }
 }
 
-/// Removes a batch of rows that say that an event went well in the end.
-fn forget_done(tx: &Transaction<'_>, handler: &str) -> rusqlite::Result<u64> {
-    let done: Vec<i64> = tx
-        .prepare_cached(sql::DONE_ABOVE)?
-        .query_map((handler, i64::MIN, BATCH), |row| row.get(0))?
+/// Removes a batch of closed rows; returns how many.
+fn forget(tx: &Transaction<'_>, handler: &str, state: ExceptionState) -> rusqlite::Result<u64> {
+    let closed: Vec<i64> = tx
+        .prepare_cached(sql::ROWS_IN_STATE)?
+        .query_map((state.stored(), handler, BATCH), |row| row.get(0))?
         .collect::<rusqlite::Result<_>>()?;
-    for id in &done {
+    for id in &closed {
         tx.prepare_cached(sql::DELETE_EXCEPTION)?.execute((id, handler))?;
     }
-    Ok(done.len() as u64)
+    Ok(closed.len() as u64)
 }
 
 fn discard_batch(tx: &Transaction<'_>, handler: &str, reason: &str, now: i64) -> rusqlite::Result<u64> {
