@@ -54,6 +54,80 @@ fn every_command_prints_one_document_with_json() {
 }
 
 #[test]
+fn a_list_goes_on_page_by_page_whatever_the_states() {
+    let dir = tempfile::tempdir().unwrap();
+    worker(dir.path());
+    run(dir.path(), &["outbox", "replay", "search", "three"]);
+    // One whose name is none: it can still be listed, and paged behind.
+    let connection = vayu_articles::rusqlite::Connection::open(dir.path().join("worker.db")).unwrap();
+    let strange = "UPDATE processed_events SET event_id = CAST(x'74ff40' AS TEXT) WHERE event_id = 'two'";
+    assert_eq!(connection.execute(strange, []).unwrap(), 1);
+    drop(connection);
+    let (mut seen, mut after) = (Vec::new(), None::<String>);
+    loop {
+        let mut args = vec!["outbox", "list", "--limit", "1", "--json"];
+        args.extend(after.iter().flat_map(|place| ["--after", place]));
+        let (code, out, err) = run(dir.path(), &args);
+        assert_eq!(code, 0, "{err}");
+        let page: Value = serde_json::from_str(&out).unwrap();
+        let ids = page["exceptions"].as_array().unwrap().iter();
+        seen.extend(ids.map(|entry| entry["event_id"].as_str().unwrap().to_owned()));
+        assert!(seen.len() <= 3, "paging goes round: {seen:?}");
+        after = page["next"].as_str().map(str::to_owned);
+        assert_eq!(page["more"].as_bool(), Some(after.is_some()));
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, ["one", "three", "t\u{fffd}@"]);
+    let (_, out, err) = run(dir.path(), &["outbox", "list", "--limit", "2"]);
+    assert!(out.contains("three") && err.contains("--after three@search"), "{out}{err}");
+    let (_, out, _) = run(dir.path(), &["outbox", "list", "--handler", "search", "--after", "one"]);
+    assert!(!out.contains("one") && out.contains("three"), "{out}");
+    let (code, _, err) = run(dir.path(), &["outbox", "list", "--after", "one"]);
+    assert!(code == 2 && err.contains("is no place in the list"), "{err}");
+}
+
+#[test]
+fn a_dead_letter_is_edited_and_what_makes_no_sense_on_a_ledger_is_refused_with_what_to_do_instead() {
+    let dir = tempfile::tempdir().unwrap();
+    worker(dir.path());
+    let (code, out, err) = run(dir.path(), &["outbox", "edit", "search", "one", "--payload", "{\"id\":7}"]);
+    assert!(code == 0 && out.contains("with the new payload"), "{out}{err}");
+    let (_, out, _) = run(dir.path(), &["outbox", "show", "one"]);
+    assert!(out.contains("retry") && out.contains("{\"id\":7}"), "{out}");
+    let connection = vayu_articles::rusqlite::Connection::open(dir.path().join("worker.db")).unwrap();
+    connection.execute("UPDATE processed_events SET state = 'done' WHERE event_id = 'three'", []).unwrap();
+    drop(connection);
+    for (args, why) in [
+        (&["edit", "search", "two", "--payload", "{"][..], "is not JSON"),
+        (&["edit", "search", "none", "--payload", "{}"], "no entry of that event"),
+        (&["replay", "search", "three", "--force"], "`outbox replay nats EVENT --force` on the server"),
+        (&["trace", "request-1"], "trace on the server"),
+        (&["resume", "search", "one"], "a key goes on by itself"),
+    ] {
+        let (code, _, err) = run(dir.path(), &[&["outbox"], args].concat());
+        assert!(code == 1 && err.contains(why), "{args:?}: {code} {err}");
+    }
+}
+
+#[test]
+fn a_check_ends_with_1_if_an_entry_cannot_be_moved_and_says_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    worker(dir.path());
+    let (code, out, err) = run(dir.path(), &["outbox", "check"]);
+    assert_eq!((code, out.trim_end()), (0, "entries: 3  mended: 0  findings: 0"), "{err}");
+    let connection = vayu_articles::rusqlite::Connection::open(dir.path().join("worker.db")).unwrap();
+    connection.execute("UPDATE processed_events SET event = '{' WHERE event_id = 'two'", []).unwrap();
+    drop(connection);
+    let (code, out, _) = run(dir.path(), &["outbox", "check"]);
+    assert!(code == 1 && out.contains("handler search  event two") && out.contains("mend: discard it"), "{code} {out}");
+    let (code, out, _) = run(dir.path(), &["outbox", "check", "--json"]);
+    let document: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &document["findings"][0]["event_id"]), (1, &"two".into()), "{document}");
+}
+
+#[test]
 fn a_state_that_a_ledger_does_not_have_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     worker(dir.path());

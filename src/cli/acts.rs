@@ -71,7 +71,7 @@ pub(super) fn edit(operator: &Operator, args: &EditArgs, out: &mut Output) -> Re
     Ok(())
 }
 
-fn read_stdin() -> Result<String, CliError> {
+pub(super) fn read_stdin() -> Result<String, CliError> {
     let mut text = String::new();
     // One byte more than is allowed, so that too much is seen as such.
     let read = std::io::stdin().take(MAX_PAYLOAD_BYTES as u64 + 1).read_to_string(&mut text);

@@ -69,7 +69,7 @@ impl FilterArgs {
         filter
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         let Self { event_type, key, reason, older_than, newer_than, state } = self;
         let texts = [event_type, key, reason];
         texts.iter().all(|text| text.is_none()) && older_than.is_none() && newer_than.is_none() && state.is_none()

@@ -175,6 +175,10 @@ created_at, updated_at:
   resume    handler, key, passed_over (ids)
   check     lanes, exceptions, mended, findings (breach, handler, id, what, remedy, mendable), more
 
+On a worker's data folder or worker.db the commands are stats, list, show, replay, edit, discard and check, over its ledger. An event is \
+named by its event id, next is EVENT@HANDLER, an exception has handler, event_id, event_type, payload, key, state, attempts, crashes, \
+replays, next_attempt_at, reason, history, and check prints entries, mended (0), findings (handler, event_id, what, remedy), more.
+
 Examples:
   vayu-articles outbox stats
   vayu-articles outbox list                        (all that failed or waits)

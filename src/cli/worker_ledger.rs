@@ -1,26 +1,25 @@
 //! `outbox …` on a worker's database: the same commands over the ledger, which is where a worker keeps what failed.
 
+mod check;
+mod list;
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
+use self::list::{MAX_LOOKED_AT, PAGE, Search, find};
+use super::acts::read_stdin;
 use super::log_file;
-use super::operator_args::{FilterArgs, ListArgs, ReplayArgs};
+use super::operator_args::{DiscardArgs, EditArgs, ReplayArgs, ShowArgs};
 use super::output::{Output, moment, printable, say};
-use super::settings::{DataDir, ListState};
+use super::settings::DataDir;
 use super::{CliError, OutboxCommand, exit, json as documents};
 use crate::clock::rfc3339;
-use crate::outbox::{
-    EventFilter, LEDGER_COMPONENT, Ledger, LedgerActError, LedgerEntry, LedgerOptions, LedgerQuery, LedgerState,
-};
+use crate::outbox::{LEDGER_COMPONENT, Ledger, LedgerActError, LedgerEntry, LedgerOptions, LedgerQuery, LedgerState};
 use crate::storage::{Database, Options, TransactError};
 
-/// Entries looked at for one list, at most; with a filter that little fits, the rest is another page.
-const MAX_LOOKED_AT: usize = 100_000;
-/// Entries read at once.
-const PAGE: usize = 500;
 /// How long the look at a file may wait for its writer.
 const LOOK: Duration = Duration::from_secs(10);
 
@@ -46,150 +45,46 @@ pub(super) fn run(file: &Path, command: &OutboxCommand) -> Result<u8, CliError> 
     let mut out = Output::new();
     let done = Ledger::new(&database, LedgerOptions::default())
         .map_err(|error| failed(&error))
-        .and_then(|ledger| act(&ledger, command, &mut out));
+        .and_then(|ledger| act(&ledger, file, command, &mut out));
     log_file::close(&database)?;
-    done?;
+    let code = done?;
     out.flush()?;
+    Ok(code)
+}
+
+/// The exit code.
+fn act(ledger: &Ledger, file: &Path, command: &OutboxCommand, out: &mut Output) -> Result<u8, CliError> {
+    match command {
+        OutboxCommand::Stats(args) => stats(ledger, args.json, out),
+        OutboxCommand::List(args) => list::list(ledger, args, out),
+        OutboxCommand::Show(args) => show(ledger, args, out),
+        OutboxCommand::Replay(args) => replay(ledger, args, out),
+        OutboxCommand::Edit(args) => edit(ledger, args, out),
+        OutboxCommand::Discard(args) => discard(ledger, args, out),
+        OutboxCommand::Check(args) => return check::check(ledger, file, args, out),
+        OutboxCommand::Trace(_) => Err(CliError::failed(
+            "this is a worker's database, which keeps no event that went well: trace on the server that published them",
+        )),
+        OutboxCommand::Resume(_) => Err(CliError::failed(
+            "this is a worker's database, where nothing is parked: a key goes on by itself once its event is a dead letter; \
+             what holds it until then is in `outbox list --key KEY`, and `outbox discard` gives that up",
+        )),
+    }?;
     Ok(exit::OK)
 }
 
-fn act(ledger: &Ledger, command: &OutboxCommand, out: &mut Output) -> Result<(), CliError> {
-    match command {
-        OutboxCommand::List(args) => list(ledger, args, out),
-        OutboxCommand::Show(args) => {
-            let entries = ledger.show(&args.event).map_err(unreadable)?;
-            if entries.is_empty() {
-                return Err(CliError::failed(format!("the ledger knows no event {:?}", args.event)));
-            }
-            if args.shape.json {
-                return documents::print(&entries.iter().map(document).collect(), out);
-            }
-            entries.iter().try_for_each(|entry| show(entry, out))
-        }
-        OutboxCommand::Replay(args) => replay(ledger, args, out),
-        OutboxCommand::Discard(args) => {
-            ledger
-                .discard(&args.event, &args.handler, &args.reason)
-                .map_err(|error| refused("discarded", &args.event, &args.handler, &error))?;
-            if args.shape.json {
-                return documents::print(&json!({ "handler": args.handler, "id": args.event, "discarded": true }), out);
-            }
-            out.line(&format!("event {} is given up for {}", printable(&args.event), printable(&args.handler)))?;
-            Ok(())
-        }
-        OutboxCommand::Stats(args) => stats(ledger, args.json, out),
-        _ => {
-            Err(CliError::failed("this is a worker's database: it has `list`, `show`, `replay`, `discard` and `stats`"))
-        }
+fn show(ledger: &Ledger, args: &ShowArgs, out: &mut Output) -> Result<(), CliError> {
+    let entries = ledger.show(&args.event).map_err(unreadable)?;
+    if entries.is_empty() {
+        return Err(CliError::failed(format!("the ledger knows no event {:?}", args.event)));
     }
-}
-
-/// What the arguments let through.
-struct Wanted<'a> {
-    filter: &'a FilterArgs,
-    types: Option<EventFilter>,
-    now: i64,
-}
-
-impl<'a> Wanted<'a> {
-    fn new(filter: &'a FilterArgs) -> Self {
-        let types = filter.event_type.clone().map(|pattern| EventFilter::Types(vec![pattern]));
-        let clock = crate::clock::SystemClock::shared();
-        Self { filter, types, now: clock.now_ms() }
-    }
-
-    fn takes(&self, entry: &LedgerEntry) -> bool {
-        let of_type = |types: &EventFilter| entry.event.as_ref().is_some_and(|event| types.matches(&event.event_type));
-        let says = |text: &String| {
-            let reason = entry.reason.as_deref().unwrap_or_default().to_lowercase();
-            reason.contains(&text.to_lowercase())
-        };
-        let age = Duration::from_millis(u64::try_from(self.now.saturating_sub(entry.created_at)).unwrap_or(0));
-        self.types.as_ref().is_none_or(of_type)
-            && self.filter.key.as_ref().is_none_or(|key| entry.key.as_ref() == Some(key))
-            && self.filter.reason.as_ref().is_none_or(says)
-            && self.filter.older_than.is_none_or(|limit| age > limit)
-            && self.filter.newer_than.is_none_or(|limit| age <= limit)
-    }
-
-    fn states(&self, default: &[LedgerState]) -> Result<Vec<LedgerState>, CliError> {
-        Ok(match self.filter.state {
-            None => default.to_vec(),
-            Some(ListState::DeadLetter) => vec![LedgerState::DeadLetter],
-            Some(ListState::Retry) => vec![LedgerState::Retry],
-            Some(ListState::Discarded) => vec![LedgerState::Discarded],
-            Some(_) => {
-                let reason = "a worker's database lists what is dead_letter, retry or discarded";
-                return Err(CliError::Usage(reason.to_owned()));
-            }
-        })
-    }
-}
-
-/// Entries by state, handler and event id.
-fn find(
-    ledger: &Ledger,
-    (handler, filter, default): (Option<&str>, &FilterArgs, &[LedgerState]),
-    limit: usize,
-) -> Result<(Vec<LedgerEntry>, bool), CliError> {
-    let wanted = Wanted::new(filter);
-    let (mut found, mut looked_at) = (Vec::new(), 0);
-    for state in wanted.states(default)? {
-        let mut query = LedgerQuery::default();
-        (query.state, query.handler, query.limit) = (state, handler.map(str::to_owned), PAGE);
-        loop {
-            let page = ledger.entries(&query).map_err(unreadable)?;
-            looked_at += page.len();
-            let Some(last) = page.last() else { break };
-            query.after = Some(last.place.clone());
-            found.extend(page.into_iter().filter(|entry| wanted.takes(entry)));
-            if found.len() > limit || looked_at >= MAX_LOOKED_AT {
-                found.truncate(limit);
-                return Ok((found, true));
-            }
-        }
-    }
-    Ok((found, false))
-}
-
-fn list(ledger: &Ledger, args: &ListArgs, out: &mut Output) -> Result<(), CliError> {
-    if args.after.is_some() {
-        return Err(CliError::Usage("--after is not for a worker's database: narrow the list with its filters".into()));
-    }
-    let undone = [LedgerState::DeadLetter, LedgerState::InProgress, LedgerState::Retry];
-    let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
-    let (found, more) = find(ledger, (args.handler.as_deref(), &args.filter, &undone), limit)?;
     if args.shape.json {
-        let document = json!({ "exceptions": found.iter().map(document).collect::<Vec<_>>(), "more": more });
-        return documents::print(&document, out);
+        return documents::print(&entries.iter().map(document).collect(), out);
     }
-    if !found.is_empty() {
-        let rows: Vec<_> = found.iter().map(row).collect();
-        out.table(["HANDLER", "EVENT", "STATE", "KEY", "CALLS", "REPLAYS", "REASON"], &rows)?;
-    }
-    out.flush()?;
-    match (found.is_empty(), more) {
-        (_, true) => say("there may be more: narrow the list, or raise --limit"),
-        (true, false) => say("nothing failed and nothing waits"),
-        (false, false) => {}
-    }
-    Ok(())
+    entries.iter().try_for_each(|entry| show_entry(entry, out))
 }
 
-fn row(entry: &LedgerEntry) -> [String; 7] {
-    let text = |text: &Option<String>| printable(text.as_deref().unwrap_or("-"));
-    [
-        printable(&entry.handler),
-        printable(&entry.event_id),
-        entry.state.to_string(),
-        text(&entry.key),
-        entry.attempts.to_string(),
-        entry.replays.to_string(),
-        text(&entry.reason),
-    ]
-}
-
-fn show(entry: &LedgerEntry, out: &mut Output) -> Result<(), CliError> {
+fn show_entry(entry: &LedgerEntry, out: &mut Output) -> Result<(), CliError> {
     let (name, state) = (printable(&entry.handler), entry.state);
     out.line(&format!("{name}  {state}  failed calls: {}  replays: {}", entry.attempts, entry.replays))?;
     if let Some(event) = &entry.event {
@@ -231,7 +126,10 @@ fn replay(ledger: &Ledger, args: &ReplayArgs, out: &mut Output) -> Result<(), Cl
         out.line(&format!("event {} is due again for {}", printable(event), printable(handler)))?;
         return Ok(());
     }
-    let (found, more) = find(ledger, (Some(handler), &args.filter, &[LedgerState::DeadLetter]), MAX_LOOKED_AT)?;
+    let search =
+        Search { handler: Some(handler), filter: &args.filter, states: &[LedgerState::DeadLetter], after: None };
+    let (found, next) = find(ledger, &search, MAX_LOOKED_AT)?;
+    let more = next.is_some();
     let (mut replayed, mut left) = (0, 0);
     for entry in found {
         match ledger.replay(&entry.event_id, handler, args.force) {
@@ -251,6 +149,29 @@ fn replay(ledger: &Ledger, args: &ReplayArgs, out: &mut Output) -> Result<(), Cl
         out.flush()?;
         say("there may be more: replay again");
     }
+    Ok(())
+}
+
+fn edit(ledger: &Ledger, args: &EditArgs, out: &mut Output) -> Result<(), CliError> {
+    let EditArgs { handler, event, payload, force, shape } = args;
+    let payload = if payload == "-" { read_stdin()? } else { payload.clone() };
+    let done = ledger.edit(event, handler, &payload, *force);
+    done.map_err(|error| refused("edited", event, handler, &error))?;
+    if shape.json {
+        return documents::print(&json!({ "handler": handler, "id": event, "edited": true }), out);
+    }
+    out.line(&format!("event {} is due again for {}, with the new payload", printable(event), printable(handler)))?;
+    Ok(())
+}
+
+fn discard(ledger: &Ledger, args: &DiscardArgs, out: &mut Output) -> Result<(), CliError> {
+    let DiscardArgs { handler, event, reason, shape } = args;
+    let done = ledger.discard(event, handler, reason);
+    done.map_err(|error| refused("discarded", event, handler, &error))?;
+    if shape.json {
+        return documents::print(&json!({ "handler": handler, "id": event, "discarded": true }), out);
+    }
+    out.line(&format!("event {} is given up for {}", printable(event), printable(handler)))?;
     Ok(())
 }
 
@@ -295,6 +216,9 @@ fn stats(ledger: &Ledger, as_json: bool, out: &mut Output) -> Result<(), CliErro
 fn refused(what: &str, event: &str, handler: &str, error: &TransactError<LedgerActError>) -> CliError {
     let hint = match error {
         TransactError::Task(LedgerActError::Superseded { .. } | LedgerActError::TooOften) => "; --force overrules that",
+        TransactError::Task(LedgerActError::WrongState(LedgerState::Done)) => {
+            "; a worker keeps no event that went well: `outbox replay nats EVENT --force` on the server sends it once more"
+        }
         _ => "",
     };
     CliError::failed(format!("event {event:?} at {handler:?} was not {what}: {error}{hint}"))

@@ -83,8 +83,8 @@ pub use handler_fn::HandlerFn;
 pub use history::HistoryEntry;
 pub use lane::{LaneState, LaneStatus};
 pub use ledger::{
-    COMPONENT as LEDGER_COMPONENT, Ledger, LedgerActError, LedgerEntry, LedgerError, LedgerOptions, LedgerOutcome,
-    LedgerPlace, LedgerQuery, LedgerSetupError, LedgerState,
+    COMPONENT as LEDGER_COMPONENT, Ledger, LedgerActError, LedgerEntry, LedgerError, LedgerFinding, LedgerOptions,
+    LedgerOutcome, LedgerPlace, LedgerQuery, LedgerReport, LedgerSetupError, LedgerState,
 };
 pub use operator::{
     DiscardError, EditError, EventStory, ExceptionCounts, ExceptionCursor, ExceptionInfo, ExceptionPage,

@@ -77,3 +77,28 @@ fn one_that_is_open_delays_its_key_alone() {
     desk.ledger.discard("known", HANDLER, "no event").unwrap();
     assert_eq!(desk.entry("known").state, LedgerState::Discarded);
 }
+
+#[test]
+fn a_check_names_the_rows_that_nothing_can_move_and_how_to_be_rid_of_them() {
+    let desk = Desk::new();
+    desk.ledger.run_event(&event(1, "k"), HANDLER, |_| Err(DispatchError::poison("never"))).unwrap();
+    desk.ledger.run_event(&event(2, "l"), HANDLER, |_| Err(DispatchError::retry("no"))).unwrap();
+    desk.run("named", Err(DispatchError::poison("never")));
+    let report = desk.ledger.check().unwrap();
+    assert!(report.is_clean() && report.entries == 3, "{report:?}");
+    put_foreign_rows(&desk, "retry");
+    desk.sql("UPDATE processed_events SET position = 7 WHERE event_id = 'event-2'");
+    let report = desk.ledger.check().unwrap();
+    assert_eq!((report.entries, report.findings.len(), report.more), (7, 5, 0), "{report:?}");
+    for finding in report.findings {
+        match finding.event_id.as_str() {
+            "known" | "event-2" => desk.ledger.discard(&finding.event_id, &finding.handler, "damaged").unwrap(),
+            _ => {
+                let statement = finding.remedy[finding.remedy.find("DELETE").unwrap()..].to_owned();
+                let removed = desk.database.writer().transact(move |tx| tx.execute(&statement, [])).unwrap();
+                assert_eq!(removed, 1, "{}", finding.remedy);
+            }
+        }
+    }
+    assert!(desk.ledger.check().unwrap().is_clean());
+}

@@ -204,3 +204,36 @@ fn case_c47_done_entries_go_after_thirty_days_and_nothing_else_does() {
     desk.clock.advance(31 * 86_400_000);
     assert_eq!(desk.ledger.prune(|| false).unwrap(), 1, "only by command");
 }
+
+#[test]
+fn an_edited_dead_letter_runs_with_its_new_payload_also_when_the_broker_brings_the_old_one() {
+    let desk = Desk::new();
+    let edit = |id: &str, payload: &str, force: bool| desk.ledger.edit(id, HANDLER, payload, force);
+    for id in [1, 2] {
+        desk.ledger.run_event(&event(id, "k"), HANDLER, |_| Err(DispatchError::poison("never"))).unwrap();
+    }
+    edit("event-1", "{\"n\":100}", false).unwrap();
+    // Again, while it waits for its call.
+    edit("event-1", "{\"n\":101}", false).unwrap();
+    let due = desk.ledger.due(HANDLER, 10).unwrap();
+    assert_eq!((due.len(), due[0].payload.as_str(), due[0].edited), (1, "{\"n\":101}", true));
+    let ran = desk.ledger.run_event(&event(1, "k"), HANDLER, |event| {
+        assert_eq!((event.payload.as_str(), event.edited, event.attempts), ("{\"n\":101}", true, 0));
+        let running = edit("event-1", "{}", true);
+        assert!(matches!(running, Err(TransactError::Task(LedgerActError::Running))), "{running:?}");
+        Ok(())
+    });
+    assert_eq!(ran.unwrap(), LedgerOutcome::Done);
+    let closed = edit("event-1", "{}", true);
+    assert!(matches!(closed, Err(TransactError::Task(LedgerActError::WrongState(LedgerState::Done)))), "{closed:?}");
+    assert_eq!(desk.entry("event-1").history.iter().filter(|entry| entry.what == "edit").count(), 2);
+    desk.ledger.run_event(&event(3, "k"), HANDLER, |_| Ok(())).unwrap();
+    let superseded = edit("event-2", "{}", false);
+    assert!(matches!(superseded, Err(TransactError::Task(LedgerActError::Superseded { by: 3 }))), "{superseded:?}");
+    let no_json = edit("event-2", "{", true);
+    assert!(matches!(no_json, Err(TransactError::Task(LedgerActError::Payload(_)))), "{no_json:?}");
+    edit("event-2", "{}", true).unwrap();
+    desk.run("named", Err(DispatchError::poison("never")));
+    let nothing = edit("named", "{}", true);
+    assert!(matches!(nothing, Err(TransactError::Task(LedgerActError::NoEvent))), "{nothing:?}");
+}

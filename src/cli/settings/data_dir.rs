@@ -36,7 +36,7 @@ impl DataDir {
             Ok(_) => Ok(dir),
             Err(e) if e.kind() == io::ErrorKind::NotFound && dir.worker().is_file() => Err(format!(
                 "{} is a worker's folder: its articles are at its origin; what it has are `outbox` (stats, list, show, replay, \
-                 discard), `search` and `backup`",
+                 edit, discard, check), `search` and `backup`",
                 root.display()
             )),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Err(format!(

@@ -4,6 +4,7 @@ use std::fmt;
 
 use rusqlite::{OptionalExtension, Row, Transaction};
 
+use super::place::LedgerPlace;
 use super::stored::{RawText, StoredEvent};
 use super::{Ledger, LedgerActError, LedgerError, sql};
 use crate::outbox::operator::{count, lossy};
@@ -71,13 +72,6 @@ pub struct LedgerEntry {
     pub updated_at: i64,
     /// Its place in the list, for the next page.
     pub place: LedgerPlace,
-}
-
-/// A place in the list of entries: hand that of a page's last entry to [`LedgerQuery::after`].
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LedgerPlace {
-    handler: RawText,
-    event_id: RawText,
 }
 
 /// Which entries to list. Done ones are not listed, only shown by [`Ledger::show`].
@@ -206,15 +200,17 @@ impl Ledger {
     }
 }
 
-struct Dead {
-    state: LedgerState,
+/// An entry as far as an act on it has to know.
+pub(super) struct Dead {
+    pub(super) state: LedgerState,
     replays: u32,
-    superseded_by: Option<i64>,
+    pub(super) superseded_by: Option<i64>,
     reason: Option<String>,
     history: String,
+    pub(super) event: Option<StoredEvent>,
 }
 
-fn read_dead(tx: &Transaction<'_>, event_id: &str, handler: &str) -> Result<Dead, LedgerActError> {
+pub(super) fn read_dead(tx: &Transaction<'_>, event_id: &str, handler: &str) -> Result<Dead, LedgerActError> {
     let read = |row: &Row<'_>| {
         Ok(Dead {
             state: LedgerState::from_stored(&lossy(row, 0)?.unwrap_or_default()),
@@ -222,6 +218,7 @@ fn read_dead(tx: &Transaction<'_>, event_id: &str, handler: &str) -> Result<Dead
             superseded_by: row.get(2)?,
             reason: lossy(row, 3)?,
             history: history::column(row, 4)?,
+            event: StoredEvent::read(row, 5)?,
         })
     };
     let found = tx.prepare_cached(sql::READ_DEAD)?.query_row((event_id, handler), read).optional()?;
@@ -246,9 +243,22 @@ pub(super) fn replay(
     if dead.replays >= MAX_REPLAYS && !force {
         return Err(LedgerActError::TooOften);
     }
+    let why = ("replay", if force { "forced" } else { "" });
+    Ok(run_again(tx, (event_id, handler), &dead, why, keep, now)?)
+}
+
+/// Makes the entry due with all its attempts; the history says after what act and why.
+pub(super) fn run_again(
+    tx: &Transaction<'_>,
+    (event_id, handler): (&str, &str),
+    dead: &Dead,
+    (what, reason): (&str, &str),
+    keep: u32,
+    now: i64,
+) -> rusqlite::Result<()> {
     // It killed its process and may do so again: one more death is enough.
     let crashes = if dead.reason.as_deref() == Some("crash_loop") { keep } else { 0 };
-    let history = history::append(&dead.history, now, "replay", if force { "forced" } else { "" });
+    let history = history::append(&dead.history, now, what, reason);
     tx.prepare_cached(sql::REPLAY_ROW)?.execute((event_id, handler, now, crashes, history))?;
     Ok(())
 }
@@ -299,12 +309,12 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<LedgerEntry> {
     })
 }
 
-fn page(limit: usize) -> i64 {
+pub(super) fn page(limit: usize) -> i64 {
     i64::try_from(limit.clamp(1, MAX_PAGE)).unwrap_or(i64::MAX)
 }
 
 impl LedgerState {
-    fn stored(self) -> &'static str {
+    pub(super) fn stored(self) -> &'static str {
         match self {
             Self::InProgress => "in_progress",
             Self::Retry => "retry",

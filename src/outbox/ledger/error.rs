@@ -26,13 +26,13 @@ pub enum LedgerError {
     Write(TransactError<rusqlite::Error>),
 }
 
-/// Why an entry was not replayed or discarded. Nothing was changed.
+/// Why an entry was not replayed, edited or discarded. Nothing was changed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LedgerActError {
     /// The ledger has no such entry.
     NotFound,
-    /// Only a dead letter can be replayed, and nothing that is closed already be discarded.
+    /// Only a dead letter can be replayed, and nothing that is closed already be edited or discarded.
     WrongState(super::LedgerState),
     /// A later event of its key is done: a replay would bring an old state back. Force it if that is harmless.
     Superseded {
@@ -41,6 +41,13 @@ pub enum LedgerActError {
     },
     /// It was replayed [`MAX_REPLAYS`] times. Mend the cause, then force it.
     TooOften,
+    /// It runs at this moment, or its process has died and nobody has claimed it since: only when that call is over it can be
+    /// edited.
+    Running,
+    /// The ledger holds no event that could be edited: it was never stored, or is none.
+    NoEvent,
+    /// The new payload is too large or no JSON.
+    Payload(String),
     /// The write failed.
     Sqlite(rusqlite::Error),
 }
@@ -85,7 +92,7 @@ impl fmt::Display for LedgerActError {
             Self::NotFound => f.write_str("the ledger has no entry of that event and handler: list them first"),
             Self::WrongState(state) => write!(
                 f,
-                "its state is {state}: only a dead letter can be replayed, and only what is open or dead discarded"
+                "its state is {state}: only a dead letter can be replayed, and only what is open or dead edited or discarded"
             ),
             Self::Superseded { by } => write!(
                 f,
@@ -95,6 +102,9 @@ impl fmt::Display for LedgerActError {
             Self::TooOften => {
                 write!(f, "it was replayed {MAX_REPLAYS} times already: mend the cause, then force it")
             }
+            Self::Running => f.write_str("it runs at this moment: edit it once that call is over"),
+            Self::NoEvent => f.write_str("the ledger holds no event of it whose payload could be another"),
+            Self::Payload(reason) => f.write_str(reason),
             Self::Sqlite(error) => write!(f, "it could not be written: {error}"),
         }
     }

@@ -3,10 +3,13 @@
 //! A [`Ledger`] remembers per event and handler whether the handler is running, is to be run again, or is done. It works in
 //! any database of this crate, with [`LEDGER_COMPONENT`](COMPONENT) among its components; it needs no outbox there.
 
+mod check;
 mod claim;
+mod edit;
 mod entries;
 mod error;
 mod options;
+mod place;
 mod prune;
 mod run;
 mod sql;
@@ -19,9 +22,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub use self::entries::{LedgerEntry, LedgerPlace, LedgerQuery, LedgerState};
+pub use self::check::{LedgerFinding, LedgerReport};
+pub use self::entries::{LedgerEntry, LedgerQuery, LedgerState};
 pub use self::error::{LedgerActError, LedgerError};
 pub use self::options::{LedgerOptions, LedgerSetupError};
+pub use self::place::LedgerPlace;
 use self::run::Unrecorded;
 use super::owner::{self, OwnerLock, OwnerWatch};
 use super::{DispatchError, Event};

@@ -82,11 +82,14 @@ statements! {
     ENTRIES_OF_EVENT = "SELECT event_id, handler, state, owner, started_at, attempts, crashes, replays, next_attempt_at, \
         processed_at, event_key, position, event, superseded_by, reason, history, created_at, updated_at \
         FROM processed_events WHERE event_id = ?1 ORDER BY handler LIMIT ?2";
-    READ_DEAD = "SELECT state, replays, superseded_by, reason, history FROM processed_events \
+    CHECK_ROWS = "SELECT event_id, handler, event_key, position, event FROM processed_events \
+        WHERE state = ?1 AND state <> 'done' AND (handler, event_id) > (?2, ?3) ORDER BY handler, event_id LIMIT ?4";
+    READ_DEAD = "SELECT state, replays, superseded_by, reason, history, event FROM processed_events \
         WHERE event_id = ?1 AND handler = ?2";
     REPLAY_ROW = "UPDATE processed_events SET state = 'retry', next_attempt_at = ?3, crashes = ?4, history = ?5, \
         attempts = 0, replays = replays + 1, processed_at = NULL, superseded_by = NULL, updated_at = ?3 \
         WHERE event_id = ?1 AND handler = ?2";
+    SET_EVENT = "UPDATE processed_events SET event = ?3 WHERE event_id = ?1 AND handler = ?2";
     DISCARD_ROW = "UPDATE processed_events SET state = 'discarded', token = NULL, owner = NULL, started_at = NULL, \
         next_attempt_at = NULL, reason = ?3, history = ?4, processed_at = ?5, updated_at = ?5 \
         WHERE event_id = ?1 AND handler = ?2";

@@ -16,6 +16,9 @@ pub(super) struct StoredEvent {
     correlation_id: Option<String>,
     causation_id: Option<String>,
     occurred_at: i64,
+    /// An operator has given it another payload.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    edited: bool,
 }
 
 impl StoredEvent {
@@ -29,9 +32,29 @@ impl StoredEvent {
             correlation_id: event.correlation_id.clone(),
             causation_id: event.causation_id.clone(),
             occurred_at: event.occurred_at,
+            edited: event.edited,
         };
+        stored.to_text()
+    }
+
+    /// The same event with another payload.
+    pub(super) fn edited(self, payload: &str) -> String {
+        Self { payload: payload.to_owned(), edited: true, ..self }.to_text()
+    }
+
+    fn to_text(&self) -> String {
         // Strings and numbers always have a JSON form.
-        serde_json::to_string(&stored).unwrap_or_default()
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Whether a run of it would be a run of the row with this name and this place in the order of its key.
+    pub(super) fn is_of(&self, event_id: &RawText, key: Option<&RawText>, position: Option<i64>) -> bool {
+        let same_key = match (&self.key, key) {
+            (Some(own), Some(key)) => key.is(own) && position == Some(self.id),
+            (None, None) => true,
+            _ => false,
+        };
+        same_key && event_id.is(&self.event_id)
     }
 
     /// A column that may hold an event; `None` if what is there is none. Its text is never mended: a handler must not be given
@@ -57,16 +80,24 @@ impl StoredEvent {
             attempts,
             replays,
             forced: false,
-            edited: false,
+            edited: self.edited,
         }
     }
 }
 
 /// A text column as it lies in the database: a foreign hand may have put bytes there that are no UTF-8.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RawText(Vec<u8>);
 
 impl RawText {
+    pub(super) fn new(bytes: impl Into<Vec<u8>>) -> Self {
+        Self(bytes.into())
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     pub(super) fn is(&self, text: &str) -> bool {
         self.0 == text.as_bytes()
     }
