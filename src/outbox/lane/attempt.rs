@@ -49,6 +49,8 @@ impl Lane {
         if alone || gate::is_closed() {
             // What is finished must not wait for another lane's call to be written.
             self.settle(None)?;
+        } else if self.single_step_to.is_none() {
+            self.take_name_back()?;
         }
         let limit = self.board.time_limit();
         // Named only once it is its turn: an event that waits for a suspect would be blamed for the suspect's deed.
@@ -69,7 +71,8 @@ impl Lane {
         };
         self.looked_at = Instant::now();
         if let Turn::Alone(_) = turn {
-            // Its name goes before others run. If that fails the outcome still counts; it is written later.
+            // Its name goes before others run. If that fails the outcome still counts; it is written later, and before this
+            // lane calls for anything else.
             if let Err(Interrupt::Lost) = self.settle(None) {
                 return Err(Interrupt::Lost);
             }
@@ -82,6 +85,7 @@ impl Lane {
         if gate::is_closed() {
             self.settle(None)?;
         }
+        self.take_name_back()?;
         let pass = self.entrance.enter(self.board.time_limit());
         if self.past_deadline() {
             return Err(Interrupt::Deadline);

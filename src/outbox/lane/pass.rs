@@ -80,10 +80,8 @@ impl Lane {
         if self.run_exceptions(seen.due, &seen.log)? {
             self.run_log(seen.log)?;
         }
-        if self.named {
-            // What has finished must not be blamed for what happens next.
-            self.settle(None)?;
-        }
+        // What has finished must not be blamed for what happens next.
+        self.take_name_back()?;
         self.spread.singly_next = false;
         Ok(worked)
     }

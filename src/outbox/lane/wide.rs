@@ -52,6 +52,7 @@ impl Lane {
             self.spread.singly_next = true;
             return Ok(true);
         }
+        self.take_name_back()?;
         let mut new = false;
         for exception in seen.due {
             // What was replayed while a later event of its key ran waits for that outcome to be written.

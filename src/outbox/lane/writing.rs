@@ -30,7 +30,7 @@ impl Lane {
         let task = Arc::clone(&flush);
         match self.database.writer().submit_internal(false, move |tx| flush::apply(tx, &task)) {
             Ok(answer) => {
-                self.named = running.is_some();
+                self.named |= running.is_some();
                 self.progress.depart(flush, answer);
                 Ok(())
             }
@@ -58,6 +58,7 @@ impl Lane {
         match answer {
             Ok(Written::Yes { held }) => {
                 self.hold_asked |= held;
+                self.named = flush.running.is_some();
                 self.progress.landed(&flush);
                 self.board.set_cursor(self.progress.durable());
                 self.board.written(&flush);
@@ -83,6 +84,12 @@ impl Lane {
             self.land(true)?;
         }
         self.unless_held()
+    }
+
+    /// Before a call that is not named: a name that still stands in the database, since it could not be taken back, would
+    /// be blamed for what this call does.
+    pub(super) fn take_name_back(&mut self) -> Result<(), Interrupt> {
+        if self.named { self.settle(None) } else { Ok(()) }
     }
 
     /// Starts a flush when the oldest outcome is old enough or there are many.

@@ -1,12 +1,14 @@
 //! Single stories of a lane.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
 
 use super::model::{Outcome, state_of};
 use super::steps::{Sizes, Step};
-use super::world::World;
+use super::world::{World, pass_to_the_end};
+use crate::outbox::lane::Interrupt;
 
 #[test]
 fn a_stuck_writer_makes_no_busy_loop_and_no_unbounded_memory() {
@@ -67,6 +69,68 @@ fn g8_an_event_that_had_finished_is_not_blamed_for_a_death_after_it() {
     world.settle();
     world.check_end();
     assert_eq!(state_of(&world.database, 1), None, "finished and written: it does not even run again");
+}
+
+#[test]
+fn g8_nothing_is_called_under_the_name_of_an_event_that_had_finished_and_could_not_be_unnamed() {
+    for threads in [1, 2] {
+        let sizes = Sizes {
+            batch_events: 512,
+            run_ahead: 2_048,
+            flush_at_once: false,
+            handler_batch: 100,
+            park: false,
+            threads,
+        };
+        let mut world = World::new(sizes);
+        // It fails, and kills twice when it is tried again: the second death is counted. By then the lane is beyond it.
+        world.take(&Step::Commit(1, 1));
+        world.take(&Step::Script(0, vec![Outcome::Fail, Outcome::Die, Outcome::Die]));
+        world.take(&Step::Commit(2, 1));
+        while world.number("SELECT count(*) FROM deliveries WHERE crashes > 0") == 0 {
+            world.take(&Step::Pass);
+            if world.serving {
+                world.lane.as_mut().unwrap().settle(None).unwrap();
+            }
+            world.take(&Step::Clock(121));
+        }
+        // The suspect runs well, but the database refuses to take its name back.
+        foreign(
+            &world,
+            "CREATE TRIGGER refused BEFORE UPDATE ON lanes WHEN NEW.running_id IS NULL AND OLD.running_id IS NOT NULL \
+             BEGIN SELECT RAISE(ABORT, 'no room'); END",
+        );
+        let named = |world: &World| world.number("SELECT running_id IS NOT NULL FROM lanes") == 1;
+        while !named(&world) {
+            drop(pass_as_it_ends(&mut world));
+        }
+        // What comes next would kill the process.
+        world.take(&Step::Commit(2, 2));
+        world.take(&Step::Script(0, vec![Outcome::Die]));
+        world.take(&Step::Script(1, vec![Outcome::Die]));
+        for _ in 0..3 {
+            let ended = pass_as_it_ends(&mut world);
+            assert!(matches!(ended, Some(Err(Interrupt::Database(_)))), "it calls nobody: {ended:?}");
+            assert!(named(&world));
+        }
+        foreign(&world, "DROP TRIGGER refused");
+        world.settle();
+        world.check_end();
+        assert_eq!(state_of(&world.database, 1).as_deref(), Some("done"), "it was not blamed for those after it");
+    }
+}
+
+/// What a task of the writer may not do.
+fn foreign(world: &World, sql: &str) {
+    let connection = rusqlite::Connection::open(world.database.canonical_path().unwrap()).unwrap();
+    connection.busy_timeout(Duration::from_secs(60)).unwrap();
+    connection.execute_batch(sql).unwrap();
+}
+
+/// `None`: the process died.
+fn pass_as_it_ends(world: &mut World) -> Option<Result<bool, Interrupt>> {
+    let lane = world.lane.as_mut().unwrap();
+    catch_unwind(AssertUnwindSafe(|| pass_to_the_end(lane))).ok()
 }
 
 #[test]
