@@ -3,6 +3,7 @@
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, StatementStatus};
 
+use super::lane::read_due;
 use super::log::{BatchLimits, Matcher, read_log};
 use super::operator::{Filter, dead_letter_page};
 use super::standing::Questions;
@@ -103,4 +104,31 @@ fn case_c48_a_poll_and_a_page_cost_the_same_behind_a_million_events() {
     for ((what, alone), (_, behind)) in alone.into_iter().zip(behind) {
         assert!(alone > 0 && behind <= 2 * alone, "{what}: {behind} steps behind a history, {alone} without");
     }
+}
+
+/// Steps of all statements with which a lane at the begin of its log finds what is due, while so many due rows lie beyond
+/// its position, and how many it finds.
+fn due_of_a_rewound_lane(beyond: i64) -> (i64, usize) {
+    let connection = database(1_000, 1, 1);
+    let rows = format!(
+        "DELETE FROM deliveries;
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {LIVE} + {beyond})
+         INSERT INTO deliveries (outbox_id, handler, event_key, state, next_attempt_at, created_at, updated_at)
+         SELECT iif(i <= {LIVE}, i, i + 1000), 'h', 'due' || i, 'retry', iif(i % 2, 0, 5000), 0, 0 FROM n;"
+    );
+    connection.execute_batch(&rows).unwrap();
+    let all_steps = || sql::ALL.iter().map(|(_, text)| steps(&connection, text)).sum::<i64>();
+    let look = || read_due(&connection, "h", (1_000, 1_000_000), (LIVE, 1_000 + beyond), 8 << 20, |_| true).unwrap();
+    look();
+    all_steps();
+    let found = look().len();
+    (all_steps(), found)
+}
+
+#[test]
+fn case_c48_a_lane_that_was_rewound_does_not_walk_what_is_due_beyond_it() {
+    let (few, found_among_few) = due_of_a_rewound_lane(100);
+    let (many, found_among_many) = due_of_a_rewound_lane(100_000);
+    assert_eq!((found_among_few, found_among_many), (LIVE as usize / 2, LIVE as usize / 2));
+    assert!(many <= few + 100, "{many} steps with 100,000 due rows beyond, {few} with 100");
 }

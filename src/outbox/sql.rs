@@ -84,6 +84,13 @@ statements! {
     READ_STRANDED = "SELECT outbox_id FROM deliveries \
         WHERE handler = ?1 AND state = 'retry' AND next_attempt_at > ?2 AND outbox_id <= ?4 \
         ORDER BY next_attempt_at, outbox_id LIMIT ?3";
+    /// Up to `?3`.
+    COUNT_WITHIN = "SELECT count(*) FROM (SELECT 1 FROM deliveries \
+        WHERE state = 'retry' AND handler = ?1 AND outbox_id <= ?2 LIMIT ?3)";
+    /// READ_DUE and READ_STRANDED in one, for few rows up to the position and maybe many that are due beyond it.
+    READ_DUE_WITHIN = "SELECT outbox_id FROM deliveries INDEXED BY deliveries_state \
+        WHERE state = 'retry' AND handler = ?1 AND outbox_id <= ?4 AND (next_attempt_at <= ?2 OR next_attempt_at > ?3) \
+        ORDER BY outbox_id";
     READ_CRASHED = "SELECT outbox_id FROM deliveries INDEXED BY deliveries_crashed \
         WHERE handler = ?1 AND crashes > 0 AND state = 'retry' AND outbox_id <= ?3 ORDER BY outbox_id LIMIT ?2";
     /// A row, whether another one of its key is open behind it, and its event as READ_EVENT has it.
@@ -315,8 +322,11 @@ mod tests {
         "CONSTANT ROW",
     ];
 
-    /// What may walk the rows of one state: the operator's lists, and a page of the walk after a lane was taken.
-    const STATE_WALKS: [&str; 9] = [
+    /// What may walk the rows of one state: the operator's lists, a page of the walk after a lane was taken, and a page of what a
+    /// lane that was rewound has behind it.
+    const STATE_WALKS: [&str; 11] = [
+        "COUNT_WITHIN",
+        "READ_DUE_WITHIN",
         "COUNT_IN_STATE",
         "LIST",
         "NEXT_HANDLER",

@@ -33,6 +33,8 @@ use crossbeam_channel::{Receiver, never, select};
 
 use self::call::Called;
 use self::crew::Crew;
+#[cfg(test)]
+pub(super) use self::pass::read_due;
 use self::probe::Sought;
 use self::progress::Progress;
 use self::report::Reporter;

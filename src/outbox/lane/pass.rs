@@ -172,6 +172,7 @@ impl Lane {
         let far = now.saturating_add(millis(self.options.policy.longest_wait()));
         let limits = self.batch_limits();
         let (name, progress, matcher) = (self.name.as_str(), &self.progress, &mut self.matcher);
+        let rows_until = self.rows_until;
         let position = self.spread.end().unwrap_or(progress.position());
         let most_due = if self.spread.singly_next { SINGLY_DUE } else { usize::MAX };
         self.database
@@ -184,7 +185,7 @@ impl Lane {
                         let reach = reach(connection, progress.position())?;
                         // Those whose outcome is on its way to the disk look due still.
                         let wanted = |id| !progress.has_run(id);
-                        due = read_due(connection, name, (now, far), reach, limits.bytes, wanted)?;
+                        due = read_due(connection, name, (now, far), (reach, rows_until), limits.bytes, wanted)?;
                         due.truncate(most_due);
                     }
                     log = log::read_log(connection, matcher, position, limits, (name, ask))?;
@@ -244,11 +245,12 @@ pub(super) fn reach(connection: &rusqlite::Connection, position: i64) -> rusqlit
     Ok(next.unwrap_or(i64::MAX))
 }
 
-fn read_due(
+/// What is due up to `reach`, suspects first. `rows_until`: where the handler's rows end, as far as the lane knows.
+pub(in crate::outbox) fn read_due(
     connection: &rusqlite::Connection,
     handler: &str,
     (now, far): (i64, i64),
-    reach: i64,
+    (reach, rows_until): (i64, i64),
     bytes: usize,
     wanted: impl Fn(i64) -> bool,
 ) -> rusqlite::Result<Vec<Exception>> {
@@ -257,9 +259,23 @@ fn read_due(
     let mut due = log::read_exceptions(connection, handler, crashed, bytes, &wanted)?;
     let suspects: HashSet<i64> = due.iter().map(|exception| exception.id).collect();
     let wanted = |id| !suspects.contains(&id) && wanted(id);
+    // After a rewind any number of due rows may lie beyond, and be walked over at each pass, for the few within reach.
+    if reach < rows_until && has_few_within(connection, handler, reach)? {
+        let within = (sql::READ_DUE_WITHIN, (handler, now, far, reach));
+        due.extend(log::read_exceptions(connection, handler, within, bytes, wanted)?);
+        return Ok(due);
+    }
     for (statement, time) in [(sql::READ_DUE, now), (sql::READ_STRANDED, far)] {
         let timed = (statement, (handler, time, limit, reach));
         due.extend(log::read_exceptions(connection, handler, timed, bytes, wanted)?);
     }
     Ok(due)
+}
+
+/// Whether no more rows are to be run again up to `reach` than one pass takes.
+fn has_few_within(connection: &rusqlite::Connection, handler: &str, reach: i64) -> rusqlite::Result<bool> {
+    let more = EXCEPTIONS_PER_PASS + 1;
+    let within: i64 =
+        connection.prepare_cached(sql::COUNT_WITHIN)?.query_row((handler, reach, more), |row| row.get(0))?;
+    Ok(within < more)
 }
