@@ -3,12 +3,15 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use crossbeam_channel::bounded;
+use crossbeam_channel::{RecvTimeoutError, bounded};
 
 use super::model::{Outcome, state_of};
 use super::steps::{Sizes, Step};
 use super::world::{World, pass_to_the_end};
 use crate::outbox::lane::Interrupt;
+
+/// Only a hang reaches it.
+const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_stuck_writer_makes_no_busy_loop_and_no_unbounded_memory() {
@@ -27,18 +30,17 @@ fn a_stuck_writer_makes_no_busy_loop_and_no_unbounded_memory() {
     let lane = world.lane.as_mut().unwrap();
     assert!(lane.progress.is_flying() && lane.progress.oldest().is_some());
     assert!(lane.wait_time(std::time::Instant::now()) >= Duration::from_millis(1));
-    // The third fills what may run ahead: the lane waits for the writer instead of going on.
-    let waiting = std::thread::scope(|scope| {
-        let pass = scope.spawn(|| (0..2).map(|_| lane.pass().unwrap()).collect::<Vec<_>>());
-        while world.model.lock().unwrap().done.len() < 3 {
-            std::thread::yield_now();
-        }
-        let waiting = !pass.is_finished() && world.model.lock().unwrap().done.len() == 3;
+    // The third fills what may run ahead: the pass after it waits for the writer, and neither ends nor calls anybody.
+    let (passed, passes) = bounded(3);
+    let (third, fourth, done) = std::thread::scope(|scope| {
+        scope.spawn(|| (0..3).for_each(|_| passed.send(lane.pass().unwrap()).unwrap()));
+        let third = passes.recv_timeout(LONG);
+        let fourth = passes.recv_timeout(Duration::from_millis(100));
+        let done = world.model.lock().unwrap().done.len();
         go.send(()).unwrap();
-        pass.join().unwrap();
-        waiting
+        (third, fourth, done)
     });
-    assert!(waiting);
+    assert_eq!((third, fourth, done), (Ok(true), Err(RecvTimeoutError::Timeout), 3));
     stuck.unwrap().wait().unwrap();
     world.settle();
     world.check_end();
