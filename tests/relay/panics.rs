@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use vayu_articles::clock::Clock;
-use vayu_articles::outbox::{self, Event, HandlerFn, LaneState, NewEvent, Relay};
+use vayu_articles::outbox::{self, Event, Handler, HandlerFn, LaneState, NewEvent, Relay};
 use vayu_articles::storage::{Database, Options};
 
 use crate::harness::*;
@@ -79,4 +79,52 @@ fn relay_has_ended(_: &Relay) -> bool {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return true };
     let name = |task: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(task.ok()?.path().join("comm")).ok();
     !tasks.filter_map(name).any(|name| name.trim() == "lane-broke")
+}
+
+#[test]
+fn g06_handlers_that_are_stuck_that_panic_and_that_always_fail_delay_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = open(&folder, usize::MAX);
+    let insert = |keys: std::ops::Range<i64>| {
+        let events = keys.map(|key| NewEvent::from_json("t", "{}").key(key.to_string())).collect::<Vec<_>>();
+        let writer = database.writer();
+        writer.transact(move |tx| events.iter().try_for_each(|event| outbox::insert(tx, event).map(drop))).unwrap();
+    };
+    insert(0..50);
+    let (stuck, failing, panicking) = (Scripted::new(), Scripted::new(), Scripted::new());
+    for id in 1..=100 {
+        failing.script(id, vec![Step::Fail; 100]);
+        panicking.script(id, vec![Step::Panic; 100]);
+    }
+    let (entered, inside) = crossbeam_channel::unbounded();
+    let (release, released) = crossbeam_channel::bounded::<()>(0);
+    let gets_stuck = stuck.clone();
+    let fine = Scripted::new();
+    let relay = Relay::builder(&database)
+        .handler_fn("stuck", move |event: &Event| {
+            entered.send(event.id).unwrap();
+            let _ = released.recv();
+            gets_stuck.handle(event)
+        })
+        .shared_handler("broke", Scripted::new())
+        .shared_handler("failing", failing.clone())
+        .shared_handler("panicking", panicking.clone())
+        .shared_handler("fine", fine.clone())
+        .start()
+        .unwrap();
+    fine.wait_calls(50);
+    assert_eq!(inside.recv_timeout(LONG), Ok(1));
+    failing.wait_calls(50);
+    panicking.wait_calls(50);
+    let state = |name: &str| relay.status().into_iter().find(|lane| lane.handler == name).unwrap().state;
+    wait_until("the broken lane is given up", || matches!(state("broke"), LaneState::Failed { .. }));
+    // All four are in trouble by now, and stay so: what comes reaches the fifth none the less.
+    insert(50..100);
+    fine.wait_calls(100);
+    assert_eq!(fine.done(), (1..=100).collect::<Vec<_>>());
+    assert!(inside.is_empty() && stuck.calls().is_empty(), "its first call has not ended");
+    assert!(matches!(state("broke"), LaneState::Failed { .. }));
+    assert!(failing.done().is_empty() && panicking.done().is_empty());
+    drop(release);
+    stop(&relay);
 }
