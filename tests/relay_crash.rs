@@ -4,8 +4,11 @@
 mod child;
 #[path = "crash/doctored.rs"]
 mod doctored;
+#[path = "crash/doctored_jobs.rs"]
+mod doctored_jobs;
+#[path = "crash/job_judge.rs"]
+mod job_judge;
 #[path = "crash/jobs.rs"]
-#[allow(dead_code, reason = "its judge is for `make crash`")]
 mod jobs;
 #[path = "crash/judge.rs"]
 mod judge;
@@ -110,10 +113,13 @@ impl Stage {
         wait_until("everything is delivered", || site::is_drained(self.path()));
     }
 
-    /// Everything delivered, in order, one at a time, nothing lost.
+    /// Everything delivered, in order, one at a time, nothing lost; and every job done with.
     fn assert_clean(&self) -> judge::Counts {
-        let counts = judge::judge(&site::evidence(self.path(), &self.killed_ns));
-        assert!(counts.is_clean(), "{counts:?}");
+        let evidence = site::evidence(self.path(), &self.killed_ns);
+        let counts = judge::judge(&evidence);
+        assert!(counts.is_clean(), "{counts:?}, the oldest after {} ns", judge::oldest_repeat_ns(&evidence));
+        let jobs = job_judge::judge(&jobs::evidence(self.path()));
+        assert!(jobs.is_clean(), "{jobs:?}");
         counts
     }
 }
@@ -291,5 +297,10 @@ fn a_database_opened_through_a_link_has_the_same_owners() {
     stage.wait_owned();
     assert_ne!(stage.owner("one"), name);
     stop(through_link);
+    // What is scheduled may not have been due yet.
+    let last = stage.start();
+    wait_until("no job is due any more", || jobs::is_drained(stage.path()));
+    stage.wait_drained();
+    stop(last);
     stage.assert_clean();
 }

@@ -1,6 +1,8 @@
 //! The judge of the crash runs is handed doctored books, one for each kind of breach, and must see it.
 
-use crate::judge::{Answered, Counts, Evidence, FLUSH_AFTER_NS, Logged, NOTICED_NS, REPEATED_NS, judge};
+use crate::judge::{
+    Answered, Counts, Evidence, FLUSH_AFTER_NS, Logged, NOTICED_NS, REPEATED_NS, judge, oldest_repeat_ns,
+};
 use crate::record::{Point, Record};
 
 /// Two articles, four events, one handler, one kill: nothing is wrong with it.
@@ -139,6 +141,31 @@ fn a_repeat_that_no_kill_explains_is_seen() {
         evidence.killed_ns.insert(10, 450 + later);
     });
     assert_eq!(counts, Counts { late_repeats: 1, ..ONE_REPEAT });
+}
+
+#[test]
+fn what_an_idle_lane_never_wrote_may_not_come_again() {
+    // Its last call had ended; it had all the time to write it down.
+    let idle = |evidence: &mut Evidence| {
+        let runs = runs_of(evidence);
+        runs.remove(4);
+        runs[4..].iter_mut().for_each(|record| record.at_ns += 2 * REPEATED_NS);
+        evidence.killed_ns.insert(10, 450 + 2 * REPEATED_NS);
+    };
+    assert_eq!(doctored(idle), Counts { late_repeats: 1, ..ONE_REPEAT });
+    // One that was held in the last call, after its effect, had none.
+    let mut evidence = clean();
+    idle(&mut evidence);
+    evidence.trapped.insert(("h".to_owned(), 10));
+    assert_eq!(judge(&evidence), ONE_REPEAT);
+}
+
+#[test]
+fn the_age_of_repeated_work_is_what_its_process_had_left_to_write_it_down() {
+    assert_eq!(oldest_repeat_ns(&clean()), 400 - 250, "until the call in which it died");
+    let mut evidence = clean();
+    runs_of(&mut evidence).remove(4);
+    assert_eq!(oldest_repeat_ns(&evidence), 450 - 250, "until the kill");
 }
 
 /// The kill comes so long after the repeated work was finished, and the queue-writer has answered these writes meanwhile.

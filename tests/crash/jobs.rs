@@ -1,7 +1,6 @@
 //! Jobs in all states under the kills: a thread of each child freezes the site, lets writes be kept, thaws, schedules, cancels and
-//! replays; the judge asks afterwards whether each accepted job was applied exactly once, and those of one article in order.
+//! replays. The judge asks afterwards whether each accepted job was applied exactly once, and those of one article in order.
 
-use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -14,36 +13,14 @@ use vayu_articles::service::{ArticleService, WriteContext};
 use vayu_articles::storage::Database;
 
 use crate::child::book_of;
+use crate::job_judge::{Emitted, Evidence, Job};
 use crate::record::{self, Book};
-use crate::site::look;
+use crate::site::{look, rows};
 
 /// Articles that the kept writes change, all processes the same.
 const PAGES: usize = 3;
 /// Kept writes of one freeze.
 const KEPT: usize = 12;
-
-/// What must be 0, but for the first two.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    pub accepted: usize,
-    pub applied: usize,
-    /// Accepted, and no row tells of them.
-    pub lost: usize,
-    /// More than one event of one job, or one of a job that is not applied.
-    pub twice: usize,
-    /// Applied, and its event is missing or another's.
-    pub without_event: usize,
-    /// An event of a kept write before that of an earlier one to the same article.
-    pub out_of_order: usize,
-    /// Due, and still waiting once everything is drained.
-    pub left: usize,
-}
-
-impl Counts {
-    pub fn is_clean(&self) -> bool {
-        self.lost + self.twice + self.without_event + self.out_of_order + self.left == 0
-    }
-}
 
 /// Freezes, writes, thaws, until told to stop; then leaves the site open. `works`: else it only opens the site.
 pub fn live(database: &Database, service: &ArticleService, folder: &Path, works: bool, stop: &AtomicBool) {
@@ -110,52 +87,24 @@ pub fn is_drained(folder: &Path) -> bool {
     look(folder).query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap() == 0
 }
 
-/// Reads what is left and counts what must not be.
-pub fn judge(folder: &Path) -> Counts {
-    let accepted: BTreeSet<i64> =
-        record::read(&book_of(folder, "jobs")).iter().map(|words| words[0].parse().unwrap()).collect();
-    let conn = look(folder);
-    let mut counts = Counts { accepted: accepted.len(), ..Counts::default() };
-    let mut events: HashMap<i64, Vec<String>> = HashMap::new();
-    let mut order: HashMap<String, Vec<i64>> = HashMap::new();
-    let mut statement = conn
-        .prepare(
-            "SELECT causation_id, event_key, event_id FROM event_outbox WHERE causation_id IS NOT NULL ORDER BY id",
-        )
-        .unwrap();
-    let mut rows = statement.query([]).unwrap();
-    while let Some(row) = rows.next().unwrap() {
-        let job: i64 = row.get::<_, String>(0).unwrap().parse().unwrap();
-        events.entry(job).or_default().push(row.get(2).unwrap());
-        order.entry(row.get(1).unwrap()).or_default().push(job);
+/// What the book and the database hold.
+pub fn evidence(folder: &Path) -> Evidence {
+    let accepted = record::read(&book_of(folder, "jobs"));
+    let events =
+        "SELECT causation_id, event_key, event_id FROM event_outbox WHERE causation_id IS NOT NULL ORDER BY id";
+    let jobs = "SELECT id, status, event_id, replays = 0 AND run_at IS NULL FROM write_jobs";
+    Evidence {
+        accepted: accepted.iter().map(|words| words[0].parse().unwrap()).collect(),
+        events: rows(folder, events, [], |row| Emitted {
+            job: row.get::<_, String>(0).unwrap().parse().unwrap(),
+            article: row.get(1).unwrap(),
+            event: row.get(2).unwrap(),
+        }),
+        jobs: rows(folder, jobs, [], |row| Job {
+            id: row.get(0).unwrap(),
+            status: row.get(1).unwrap(),
+            event: row.get(2).unwrap(),
+            in_line: row.get(3).unwrap(),
+        }),
     }
-    let mut known = BTreeSet::new();
-    let mut in_line = BTreeSet::new();
-    let mut statement = conn.prepare("SELECT id, status, event_id, replays, run_at FROM write_jobs").unwrap();
-    let mut rows = statement.query([]).unwrap();
-    while let Some(row) = rows.next().unwrap() {
-        let (id, status, event): (i64, String, Option<String>) =
-            (row.get(0).unwrap(), row.get(1).unwrap(), row.get(2).unwrap());
-        known.insert(id);
-        // A replayed one has its old number at a later time; a scheduled one its own time.
-        if row.get::<_, i64>(3).unwrap() == 0 && row.get::<_, Option<i64>>(4).unwrap().is_none() {
-            in_line.insert(id);
-        }
-        let emitted = events.get(&id).map_or(&[][..], Vec::as_slice);
-        match status.as_str() {
-            "applied" => {
-                counts.applied += 1;
-                counts.twice += emitted.len().saturating_sub(1);
-                counts.without_event += usize::from(event.as_ref().is_some_and(|event| !emitted.contains(event)));
-            }
-            "pending" => counts.left += 1,
-            _ => counts.twice += emitted.len(),
-        }
-    }
-    counts.lost = accepted.difference(&known).count();
-    for jobs in order.values() {
-        let line: Vec<i64> = jobs.iter().copied().filter(|job| in_line.contains(job)).collect();
-        counts.out_of_order += line.windows(2).filter(|pair| pair[0] >= pair[1]).count();
-    }
-    counts
 }

@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use crate::record::{Point, Record};
 
 /// Finished work is handed to the queue-writer this long afterwards, at the latest, so that much may come again after a kill.
+/// It is on the disk only when the flush before it and its own have been committed, and how long that takes is the disk's
+/// affair: see [`written_by`].
 pub const FLUSH_AFTER_NS: u64 = 50_000_000;
 /// What the lane may take to see that its last flush has landed, or that a call has ended, on a machine that has other things to
-/// do.
+/// do; and to hand over once more what the writer refused (a poll of 200 ms, and 50 ms again).
 pub const NOTICED_NS: u64 = 500_000_000;
 /// Whatever the disk does: a writer that is stuck for longer is a breach of its own.
 pub const REPEATED_NS: u64 = 5_050_000_000;
@@ -43,6 +45,8 @@ pub struct Evidence {
     pub answered: HashMap<u32, Vec<Answered>>,
     /// When a process was killed, at the earliest; those that ended by themselves are not in it.
     pub killed_ns: HashMap<u32, u64>,
+    /// Handlers that were held inside a call until the kill, with their processes.
+    pub trapped: BTreeSet<(String, u32)>,
     /// Handler and event of planted killers, and of those that ended as a crash loop.
     pub planted: BTreeSet<(String, i64)>,
     pub crash_loops: BTreeSet<(String, i64)>,
@@ -81,9 +85,9 @@ pub fn judge(evidence: &Evidence) -> Counts {
         let first = first_ends(records);
         counts.out_of_order += out_of_order(evidence, records);
         counts.undelivered += undelivered(evidence, handler, &first);
-        let (repeated, late) = repeats(evidence, records);
-        counts.repeated += repeated;
-        counts.late_repeats += late;
+        let repeats = repeats(evidence, handler, records);
+        counts.repeated += repeats.len();
+        counts.late_repeats += repeats.iter().filter(|repeat| !repeat.explained).count();
     }
     counts
 }
@@ -179,27 +183,52 @@ fn undelivered(evidence: &Evidence, handler: &str, first: &BTreeSet<i64>) -> usi
     missing + condemned.filter(|(_, id)| first.contains(id)).count()
 }
 
-/// All repeats, and those that no kill explains: the work was finished so long before that it was written, or must have been.
-fn repeats(evidence: &Evidence, records: &[Record]) -> (usize, usize) {
+/// Work that came again.
+struct Repeat {
+    /// How long before its process died, or could do no more for it, it was finished; `None` if nobody killed that process.
+    age_ns: Option<u64>,
+    /// A kill explains it: the work was not written, and need not have been.
+    explained: bool,
+}
+
+/// All repeats of a handler.
+fn repeats(evidence: &Evidence, handler: &str, records: &[Record]) -> Vec<Repeat> {
+    let busy_from = busy_from(evidence, handler, records);
     let mut last_end: HashMap<i64, &Record> = HashMap::new();
-    // The start of what a process was doing when it died: until then it could write down what it had finished.
-    let mut last_start: HashMap<u32, u64> = HashMap::new();
-    for record in records.iter().filter(|record| record.point == Point::Start) {
-        last_start.insert(record.process, record.at_ns);
-    }
-    let (mut repeated, mut late) = (0, 0);
+    let mut repeats = Vec::new();
     for record in records.iter().filter(|record| record.point == Point::End) {
         let Some(earlier) = last_end.insert(record.event, record) else { continue };
-        repeated += 1;
-        let busy_from = last_start.get(&earlier.process).copied().unwrap_or(earlier.at_ns);
-        let died = evidence.killed_ns.get(&earlier.process).map(|killed| (*killed).min(busy_from));
-        let explained = died.is_some_and(|died| {
-            let answered = evidence.answered.get(&earlier.process).map_or(&[][..], Vec::as_slice);
-            died <= written_by(earlier.at_ns, answered).min(earlier.at_ns + REPEATED_NS)
+        let until = busy_from.get(&earlier.process).copied().unwrap_or(u64::MAX);
+        let died = evidence.killed_ns.get(&earlier.process).map(|killed| (*killed).min(until));
+        let answered = evidence.answered.get(&earlier.process).map_or(&[][..], Vec::as_slice);
+        let must_be_written = written_by(earlier.at_ns, answered).min(earlier.at_ns + REPEATED_NS);
+        repeats.push(Repeat {
+            age_ns: died.map(|died| died.saturating_sub(earlier.at_ns)),
+            explained: died.is_some_and(|died| died <= must_be_written),
         });
-        late += usize::from(!explained);
     }
-    (repeated, late)
+    repeats
+}
+
+/// The start of the call in which a process died, or was held until it did: up to then its lane could write down what it
+/// had finished. One whose last call had ended was idle and could until the kill.
+fn busy_from(evidence: &Evidence, handler: &str, records: &[Record]) -> HashMap<u32, u64> {
+    let mut starts: HashMap<u32, (u64, bool)> = HashMap::new();
+    for record in records {
+        match record.point {
+            Point::Start => _ = starts.insert(record.process, (record.at_ns, false)),
+            Point::End => starts.entry(record.process).or_default().1 = true,
+        }
+    }
+    let held = |process: u32| evidence.trapped.contains(&(handler.to_owned(), process));
+    let busy = starts.into_iter().filter(|(process, (_, ended))| !ended || held(*process));
+    busy.map(|(process, (start, _))| (process, start)).collect()
+}
+
+/// The longest time for which work was finished before its process was killed, and came again all the same.
+pub fn oldest_repeat_ns(evidence: &Evidence) -> u64 {
+    let all = evidence.runs.iter().flat_map(|(handler, records)| repeats(evidence, handler, records));
+    all.filter_map(|repeat| repeat.age_ns).max().unwrap_or(0)
 }
 
 /// When work that was finished at `end_ns` must have been durable, as far as the process's answered writes tell.

@@ -2,6 +2,7 @@
 //! alone and two on one file, with and without an event that kills its process. Afterwards the books are judged.
 
 mod child;
+mod job_judge;
 mod jobs;
 mod judge;
 mod record;
@@ -224,28 +225,54 @@ fn at_a_random_moment() {
     std::thread::sleep(Duration::from_millis(fastrand::u64(0..300)));
 }
 
-/// The two lines; fails when a count after `repeated`, or after `applied`, is not 0 or the run did too little.
+/// The books' lines, the promised one last; fails when a count after `repeated`, or after `applied`, is not 0, when finished
+/// work came again too late, or when the run did too little. Each reason stands on standard output too.
 fn report(rounds: usize, run: &Run<'_>) -> ExitCode {
     let evidence: Evidence = site::evidence(run.folder, &run.killed_ns);
     let counts = judge::judge(&evidence);
-    let acked = evidence.acked.len();
+    let jobs = job_judge::judge(&jobs::evidence(run.folder));
+    let oldest_ms = judge::oldest_repeat_ns(&evidence) / 1_000_000;
+    eprintln!("of the {} repeats the oldest was finished {oldest_ms} ms before its kill", counts.repeated);
+    let enough = did_enough(rounds, run, &evidence, &jobs);
+    if !enough {
+        println!("crash too_little {:?} crash_loops={:?}", run.tally, evidence.crash_loops);
+    }
+    if counts.late_repeats > 0 {
+        let late = counts.late_repeats;
+        println!("crash late_repeats={late} of work that was written, or must have been, before the kill");
+    }
+    print_jobs(&jobs);
+    print_counts(rounds, &run.tally, evidence.acked.len(), &counts);
+    if enough && counts.is_clean() && jobs.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// So that a run cannot pass by doing nothing.
+fn did_enough(rounds: usize, run: &Run<'_>, evidence: &Evidence, jobs: &job_judge::Counts) -> bool {
     let Tally { kills_in_handler, two_process_rounds, takeovers, killers } = run.tally;
-    let enough = acked >= ACKED_PER_ROUND * rounds
+    evidence.acked.len() >= ACKED_PER_ROUND * rounds
         && kills_in_handler * 4 >= rounds
         && two_process_rounds * 4 >= rounds
         && takeovers >= rounds
         && killers >= (rounds + 1) / 4
-        && evidence.crash_loops.len() == killers;
-    if !enough {
-        eprintln!("the run did too little: {:?} crash_loops={:?}", run.tally, evidence.crash_loops);
-    }
-    if counts.late_repeats > 0 {
-        eprintln!("{} repeats of work that was written, or must have been, before the kill", counts.late_repeats);
-    }
+        && evidence.crash_loops.len() == killers
+        && jobs.accepted >= rounds
+        && jobs.applied >= rounds
+}
+
+fn print_jobs(jobs: &job_judge::Counts) {
     println!(
-        "crash rounds={rounds} acked={acked} kills_in_handler={kills_in_handler} \
-         two_process_rounds={two_process_rounds} takeovers={takeovers} repeated={} lost={} \
+        "crash jobs accepted={} applied={} lost={} twice={} without_event={} out_of_order={} left={}",
+        jobs.accepted, jobs.applied, jobs.lost, jobs.twice, jobs.without_event, jobs.out_of_order, jobs.left,
+    );
+}
+
+fn print_counts(rounds: usize, tally: &Tally, acked: usize, counts: &judge::Counts) {
+    println!(
+        "crash rounds={rounds} acked={acked} kills_in_handler={} two_process_rounds={} takeovers={} repeated={} lost={} \
          articles_without_event={} events_without_article={} overlapping_runs={} out_of_order={} undelivered={}",
+        tally.kills_in_handler,
+        tally.two_process_rounds,
+        tally.takeovers,
         counts.repeated,
         counts.lost,
         counts.articles_without_event,
@@ -254,11 +281,4 @@ fn report(rounds: usize, run: &Run<'_>) -> ExitCode {
         counts.out_of_order,
         counts.undelivered,
     );
-    let jobs = jobs::judge(run.folder);
-    println!(
-        "crash jobs accepted={} applied={} lost={} twice={} without_event={} out_of_order={} left={}",
-        jobs.accepted, jobs.applied, jobs.lost, jobs.twice, jobs.without_event, jobs.out_of_order, jobs.left,
-    );
-    let enough = enough && jobs.accepted >= rounds && jobs.applied >= rounds;
-    if enough && counts.is_clean() && jobs.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

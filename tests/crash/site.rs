@@ -26,7 +26,7 @@ pub fn look(folder: &Path) -> Connection {
     connection
 }
 
-fn rows<T>(folder: &Path, sql: &str, parameters: impl Params, read: impl Fn(&Row<'_>) -> T) -> Vec<T> {
+pub fn rows<T>(folder: &Path, sql: &str, parameters: impl Params, read: impl Fn(&Row<'_>) -> T) -> Vec<T> {
     let connection = look(folder);
     let mut statement = connection.prepare(sql).unwrap();
     statement.query_map(parameters, |row| Ok(read(row))).unwrap().map(Result::unwrap).collect()
@@ -98,8 +98,10 @@ pub fn evidence(folder: &Path, killed_ns: &HashMap<u32, u64>) -> Evidence {
         let write = Answered { from_ns: from.parse().unwrap(), until_ns: until.parse().unwrap() };
         answered.entry(process.parse().unwrap()).or_default().push(write);
     }
+    let traps = record::read(&book_of(folder, "traps"));
     Evidence {
         answered,
+        trapped: traps.into_iter().map(|words| (words[0].clone(), words[1].parse().unwrap())).collect(),
         acked: acked.into_iter().map(|words| (words[0].clone(), words[1].parse().unwrap())).collect(),
         articles: articles.into_iter().collect(),
         log: log(folder),
