@@ -237,3 +237,23 @@ fn an_edited_dead_letter_runs_with_its_new_payload_also_when_the_broker_brings_t
     let nothing = edit("named", "{}", true);
     assert!(matches!(nothing, Err(TransactError::Task(LedgerActError::NoEvent))), "{nothing:?}");
 }
+
+/// The case names a million events; these thousand pass the retention three times, and the bound is one of days.
+#[test]
+fn case_c47_the_ledger_holds_what_its_retention_names_however_much_went_through() {
+    const A_DAY: i64 = 10;
+    let desk = Desk::new();
+    let count = || {
+        let all = "SELECT count(*) FROM processed_events";
+        desk.database.read(|connection| connection.query_row(all, [], |row| row.get::<_, i64>(0))).unwrap()
+    };
+    for day in 0..100 {
+        for number in 0..A_DAY {
+            assert_eq!(desk.run(&format!("{day}-{number}"), Ok(())), (LedgerOutcome::Done, 1));
+        }
+        desk.ledger.prune(|| false).unwrap();
+        // Thirty days, and what has just reached that age.
+        assert_eq!(count(), A_DAY * (day + 1).min(31), "on day {day}");
+        desk.clock.advance(86_400_000);
+    }
+}

@@ -172,29 +172,31 @@ fn delivered_log(site: &Site, events: i64) {
 
 #[test]
 fn case_c46_four_writers_get_on_between_any_two_steps_of_a_large_removal() {
-    const EVENTS: i64 = 20_000;
+    const EVENTS: i64 = 200_000;
     let site = Site::new();
     delivered_log(&site, EVENTS);
     let stop = std::sync::atomic::AtomicBool::new(false);
     let written = std::sync::atomic::AtomicU64::new(0);
     let (order, count) = (std::sync::atomic::Ordering::SeqCst, || written.load(std::sync::atomic::Ordering::SeqCst));
     let steps = std::cell::Cell::new(0_i64);
+    let (wrote, writes) = crossbeam_channel::bounded(1);
     let pruned = std::thread::scope(|scope| {
         for writer in 0..4 {
-            let (site, stop, written) = (&site, &stop, &written);
+            let (site, stop, written, wrote) = (&site, &stop, &written, wrote.clone());
             scope.spawn(move || {
                 while !stop.load(order) {
                     site.insert(&writer.to_string());
                     written.fetch_add(1, order);
+                    let _ = wrote.try_send(());
                 }
             });
         }
         let between_two = || {
             // Nothing is held between two steps: the writers go on, however long the pruning takes.
-            let before = count();
-            crate::harness::wait_until("the writers get on", || count() > before);
-            let left = site.count("SELECT count(*) FROM event_outbox WHERE id <= 20000");
-            assert!(left >= EVENTS - steps.get() * 200, "more than 200 rows in a step");
+            let _ = writes.try_recv();
+            writes.recv_timeout(crate::harness::LONG).expect("the writers get on");
+            let gone = site.count("SELECT min(id) FROM event_outbox") - 1;
+            assert!(gone <= steps.get() * 200, "more than 200 rows in a step");
             steps.set(steps.get() + 1);
             false
         };
@@ -203,7 +205,7 @@ fn case_c46_four_writers_get_on_between_any_two_steps_of_a_large_removal() {
         pruned
     });
     assert_eq!(pruned.events, u64::try_from(EVENTS).unwrap());
-    assert!(steps.get() >= 100);
+    assert!(steps.get() >= 1_000);
     assert_eq!(ids(&site).len() as u64, count(), "what was written meanwhile is there");
 }
 
