@@ -23,6 +23,8 @@ mod retention;
 mod scale;
 mod search;
 mod sizes;
+#[cfg(all(feature = "server", feature = "cli"))]
+mod start;
 mod still;
 mod write;
 
@@ -64,7 +66,8 @@ const SECTIONS: &[Section] = &[
     #[cfg(feature = "server")]
     Section { lines: &["http.post.ratio"], measure: http::post },
     Section { lines: &["idle.writes"], measure: still::idle },
-    Section { lines: &["start.ratio", "stop.ms"], measure: still::start_and_stop },
+    #[cfg(all(feature = "server", feature = "cli"))]
+    Section { lines: &["start.ratio", "stop.ms"], measure: start::start_and_stop },
     Section { lines: &["build.crates"], measure: crates::count },
 ];
 

@@ -30,7 +30,9 @@ const FILL: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM
         printf('standing-%d', i), printf('Standing %d', i), 1, 1767225600000 + i, 1767225600000 + i, 'Short.' FROM n; \
     INSERT INTO article_tags SELECT id, 'topic-' || (rowid % 50), 0, 'topic-' || (rowid % 50) FROM articles; \
     INSERT INTO event_outbox (event_type, event_key, payload, occurred_at) \
-        SELECT 'article.created.v1', id, json_object('id', id, 'version', 1, 'slug', slug), CAST(unixepoch('subsec') * 1000 AS INTEGER) FROM articles";
+        SELECT 'article.created.v1', id, json_object('id', id, 'version', 1, 'kind', kind, 'slug', slug, 'title', title, \
+        'status', status, 'tags', json_array('topic-' || (rowid % 50)), 'previous', NULL), \
+        CAST(unixepoch('subsec') * 1000 AS INTEGER) FROM articles";
 /// `?1` dead letters, and as many rows that wait behind one of 100 heads whose turn has not come.
 const FAIL: &str = "INSERT INTO deliveries (outbox_id, handler, event_key, state, attempts, reason, created_at, updated_at) \
         SELECT id, 'lane', event_key, 'dead_letter', 3, 'told to', 1, 1 FROM event_outbox ORDER BY id LIMIT ?1; \

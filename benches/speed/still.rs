@@ -1,9 +1,9 @@
-//! What an idle process writes, and how long starting and stopping take.
+//! What an idle process writes.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use vayu_articles::outbox::{Event, LaneState, Relay};
+use vayu_articles::outbox::{Event, Relay};
 use vayu_articles::rusqlite::Connection;
 use vayu_articles::service::WriteContext;
 
@@ -11,7 +11,6 @@ use crate::RUNS;
 use crate::figures::{Figure, Outcome};
 use crate::input;
 use crate::place::{self, Site, soon};
-use crate::scale;
 use crate::sizes::Sizes;
 
 const IDLE_FOR: Duration = Duration::from_secs(2);
@@ -82,51 +81,6 @@ fn wal_of(path: &Path) -> std::path::PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push("-wal");
     name.into()
-}
-
-/// From opening to the first pass of every lane, behind many articles against an empty, created database; and the stop.
-pub fn start_and_stop(sizes: &Sizes) -> Outcome<Vec<Figure>> {
-    let folder = place::folder()?;
-    for (name, articles) in [("empty.db", 0), ("full.db", sizes.behind)] {
-        let site = Site::open(folder.path(), name)?;
-        scale::fill_articles(&site, articles)?;
-        let relay = start_relay(&site)?;
-        if !relay.wait_drained(soon()) {
-            return Err("not drained".into());
-        }
-        relay.stop(soon())?;
-        site.close()?;
-    }
-    let (mut ratios, mut stops, mut starts) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..RUNS {
-        let (empty, _) = start_once(folder.path(), "empty.db")?;
-        let (full, stop) = start_once(folder.path(), "full.db")?;
-        ratios.push(full / empty);
-        starts.push(full * 1e3);
-        stops.push(stop * 1e3);
-    }
-    let size = format!("{} articles", sizes.behind);
-    Ok(vec![
-        Figure::new("start.ratio", "ratio", "<= 1.5", size.clone(), ratios).note("ms", &starts),
-        Figure::new("stop.ms", "ms", "report", size, stops),
-    ])
-}
-
-/// Seconds to start and to stop.
-fn start_once(folder: &Path, name: &str) -> Outcome<(f64, f64)> {
-    let began = Instant::now();
-    let site = Site::open(folder, name)?;
-    let relay = start_relay(&site)?;
-    let ready =
-        |relay: &Relay| relay.status().iter().all(|lane| lane.state == LaneState::Running && lane.last_pass.is_some());
-    while !ready(&relay) {
-        std::thread::yield_now();
-    }
-    let started = began.elapsed().as_secs_f64();
-    let began = Instant::now();
-    relay.stop(soon())?;
-    site.close()?;
-    Ok((started, began.elapsed().as_secs_f64()))
 }
 
 fn start_relay(site: &Site) -> Outcome<Relay> {
