@@ -96,7 +96,12 @@ async fn connect(
         };
         let refusal = tokio::select! {
             made = attempt => match made {
-                Ok(broker) => return Some(broker),
+                Ok(broker) => {
+                    if failed > 0 {
+                        log::warn!("worker broker=connected tries={}", failed.saturating_add(1));
+                    }
+                    return Some(broker);
+                }
                 Err(refusal) => refusal,
             },
             () = stopped(stop) => return None,
@@ -113,7 +118,7 @@ async fn connect(
 
 async fn serve(pipe: &Pipe, broker: &Broker, options: &NatsOptions, policy: &Policy, mut stop: watch::Receiver<bool>) {
     let mut connects = broker.connects();
-    let mut failed = 0_u32;
+    let mut trouble = Trouble::default();
     loop {
         connects.mark_unchanged();
         // Nothing is in hand before there is a consumer.
@@ -122,15 +127,16 @@ async fn serve(pipe: &Pipe, broker: &Broker, options: &NatsOptions, policy: &Pol
             () = stopped(&mut stop) => return,
         };
         let worked = match looked_after {
-            Ok(wait) => session(pipe, broker, &options.stream, wait, &mut stop, &mut failed).await,
+            Ok(wait) => session(pipe, broker, &options.stream, wait, &mut stop, &mut trouble).await,
             Err(refusal) => Err(refusal),
         };
         let refusal = match worked {
             Ok(()) => return,
             Err(refusal) => refusal,
         };
-        failed = failed.saturating_add(1);
-        let pause = policy.pause_delay(failed, None, fastrand::f64());
+        trouble.failed = trouble.failed.saturating_add(1);
+        trouble.is_open = true;
+        let pause = policy.pause_delay(trouble.failed, None, fastrand::f64());
         log::warn!(
             "worker consumer={} interrupted reason={:?} again_in_ms={}",
             pipe.wish.name,
@@ -156,6 +162,24 @@ async fn look_after(pipe: &Pipe, broker: &Broker, options: &NatsOptions) -> Resu
     }
 }
 
+/// What has gone wrong with a consumer.
+#[derive(Debug, Default)]
+struct Trouble {
+    /// Sessions that ended with no message.
+    failed: u32,
+    /// The log names it, and not yet its end.
+    is_open: bool,
+}
+
+impl Trouble {
+    /// The broker brings messages, or says that there are none.
+    fn is_over(&mut self, consumer: &str) {
+        if std::mem::take(&mut self.is_open) {
+            log::warn!("worker consumer={consumer} resumed");
+        }
+    }
+}
+
 /// What is said about a message, and where.
 type Word = (async_nats::Subject, &'static [u8]);
 
@@ -174,7 +198,7 @@ async fn session(
     stream: &str,
     wait: Duration,
     stop: &mut watch::Receiver<bool>,
-    failed: &mut u32,
+    trouble: &mut Trouble,
 ) -> Result<(), Refusal> {
     let mut connects = broker.connects();
     connects.mark_unchanged();
@@ -216,12 +240,16 @@ async fn session(
             Came::Message(message) => match status(&message) {
                 None => {
                     asked = false;
-                    *failed = 0;
+                    trouble.is_over(&pipe.wish.name);
+                    trouble.failed = 0;
                     last_word = hand_over(pipe, broker, message, wait).await;
                 }
-                Some(StatusCode::IDLE_HEARTBEAT) => {}
+                Some(StatusCode::IDLE_HEARTBEAT) => trouble.is_over(&pipe.wish.name),
                 // Nothing came, or the request has expired.
-                Some(StatusCode::NOT_FOUND | StatusCode::TIMEOUT) => asked = false,
+                Some(StatusCode::NOT_FOUND | StatusCode::TIMEOUT) => {
+                    trouble.is_over(&pipe.wish.name);
+                    asked = false;
+                }
                 Some(status) => {
                     let what = message.description.unwrap_or_default();
                     leave(broker, messages).await;

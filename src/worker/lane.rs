@@ -236,7 +236,13 @@ impl Lane {
         let (mut trouble, mut earlier) = (Trouble::default(), Trouble::default());
         loop {
             let wait = match self.attempt(event, refused, &mut trouble)? {
-                Attempted::Over => return Ok(Settled::Over),
+                Attempted::Over => {
+                    if trouble.failed > 0 {
+                        let (name, pauses) = (&self.subscriber.name, trouble.failed);
+                        log::warn!("worker handler={name} event_id={} resumed pauses={pauses}", event.event_id);
+                    }
+                    return Ok(Settled::Over);
+                }
                 Attempted::Again(wait) => wait,
                 Attempted::Behind(wait) => self.clear_the_way(event, &mut earlier).unwrap_or(wait),
             };

@@ -8,7 +8,7 @@ use vayu_articles::sinks::nats::NatsSink;
 use vayu_articles::storage::{Database, Options};
 
 use crate::fixtures::{Runs, STREAM, consumer, dead_letters, nats, options, publish, start, stop, wait_acknowledged};
-use crate::support::{Gate, LONG, Server, wait_until};
+use crate::support::{Gate, LONG, Server, logged, record_log, wait_until};
 
 fn delete(server: &Server, call: &str) {
     let answer = server.api(call, &Value::Null);
@@ -51,22 +51,27 @@ fn a_consumer_deleted_under_a_worker_is_made_anew_and_nothing_runs_twice() {
         30 => at[1].pass(),
         _ => {}
     });
-    let worker = start(folder.path(), options(&server, 0), handler);
+    record_log();
+    let mut options = options(&server, 0);
+    options.name = "deleted".into();
+    let worker = start(folder.path(), options, handler);
     publish(&server, 0, 0..20);
     // With a message in hand, and while waiting for one.
     gates[0].wait_for(1);
-    delete(&server, &format!("CONSUMER.DELETE.{STREAM}.worker-notes"));
+    delete(&server, &format!("CONSUMER.DELETE.{STREAM}.deleted-notes"));
     gates[0].open();
-    wait_acknowledged(&server, "worker-notes", 20);
-    wait_until("it asks for more", || consumer(&server, "worker-notes")["num_waiting"] == json!(1));
-    delete(&server, &format!("CONSUMER.DELETE.{STREAM}.worker-notes"));
+    wait_acknowledged(&server, "deleted-notes", 20);
+    wait_until("it asks for more", || consumer(&server, "deleted-notes")["num_waiting"] == json!(1));
+    delete(&server, &format!("CONSUMER.DELETE.{STREAM}.deleted-notes"));
     publish(&server, 0, 20..40);
     gates[1].wait_for(1);
     gates[1].open();
-    wait_acknowledged(&server, "worker-notes", 40);
-    assert_eq!(consumer(&server, "worker-notes")["config"]["max_ack_pending"], 1, "as before");
+    wait_acknowledged(&server, "deleted-notes", 40);
+    assert_eq!(consumer(&server, "deleted-notes")["config"]["max_ack_pending"], 1, "as before");
     stop(&worker);
     runs.assert_once_and_in_order(40);
+    let said = [logged("consumer=deleted-notes interrupted").len(), logged("consumer=deleted-notes resumed").len()];
+    assert!(said[0] >= 1 && said[1] >= 1, "the log says when it was over, too: {said:?}");
 }
 
 #[test]

@@ -12,10 +12,11 @@ use vayu_articles::worker::Worker;
 use crate::fixtures::{
     Runs, consumer, database, dead_letters, entry, options, publish, start, stop, wait_acknowledged,
 };
-use crate::support::{Gate, Server, wait_until};
+use crate::support::{Gate, Server, logged, record_log, wait_until};
 
 #[test]
 fn an_outage_however_long_spends_nothing() {
+    record_log();
     let Some(server) = Server::start() else { return };
     let folder = tempfile::tempdir().unwrap();
     let database = database(folder.path());
@@ -36,6 +37,7 @@ fn an_outage_however_long_spends_nothing() {
     assert_eq!(entry(&database, "event-0").attempts, 0, "nothing was spent");
     assert_eq!(consumer(&server, "worker-notes")["num_redelivered"], 0);
     assert!(dead_letters(&database).is_empty());
+    assert!(!logged("handler=notes event_id=event-0 resumed pauses=40").is_empty(), "the log says that it is over");
 }
 
 #[test]
@@ -66,6 +68,7 @@ fn a_call_longer_than_ack_wait_gives_signs_of_life_and_stays_with_its_worker() {
 
 #[test]
 fn a_broker_killed_and_restarted_under_a_worker_loses_nothing() {
+    record_log();
     let Some(mut server) = Server::start() else { return };
     let folder = tempfile::tempdir().unwrap();
     let runs = Runs::default();
@@ -102,6 +105,7 @@ fn a_broker_killed_and_restarted_under_a_worker_loses_nothing() {
     stop(&worker);
     // An acknowledgement may have died with the broker: the ledger then knows the event.
     runs.assert_once_and_in_order(300);
+    assert!(!logged("worker broker=connected").is_empty(), "it was not there at the start");
 }
 
 #[test]
