@@ -102,7 +102,7 @@ fn g8_nothing_is_called_under_the_name_of_an_event_that_had_finished_and_could_n
             "CREATE TRIGGER refused BEFORE UPDATE ON lanes WHEN NEW.running_id IS NULL AND OLD.running_id IS NOT NULL \
              BEGIN SELECT RAISE(ABORT, 'no room'); END",
         );
-        let named = |world: &World| world.number("SELECT running_id IS NOT NULL FROM lanes") == 1;
+        let named = |world: &World| world.number("SELECT running_id IS NOT NULL FROM lanes WHERE handler = 'h'") == 1;
         while !named(&world) {
             drop(pass_as_it_ends(&mut world));
         }
