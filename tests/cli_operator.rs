@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use assert_cmd::Command;
 use serde_json::Value;
-use vayu_articles::outbox::{self, DispatchError, Event, HandlerFn, NewEvent, OnDeadLetter, Relay};
+use vayu_articles::outbox::{
+    self, DispatchError, Event, HandlerFn, NewEvent, OnDeadLetter, Operator, Relay, RelayOptions,
+};
 use vayu_articles::rusqlite::Connection;
 use vayu_articles::storage::{Database, Options};
 
@@ -178,6 +180,33 @@ fn rename_and_retire_are_refused_while_a_program_has_the_handler_and_retire_says
     let (code, out, _) = run(dir, &["handler", "retire", "post"]);
     assert_eq!(code, 0);
     assert!(out.contains("discarded with it: 0;") && out.trim_end().ends_with("gets no more: 2"), "{out}");
+    database.close(soon).expect("closes");
+}
+
+#[test]
+fn rename_and_retire_are_refused_while_a_program_has_the_handler_and_its_lane_is_nobodys_for_a_moment() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let dir = dir.path();
+    let database = Database::open(dir.join("shop.db"), &[outbox::COMPONENT], Options::default()).expect("opens");
+    // It looks at a lane that others let go of when it is told to, so the moment lasts as long as the test.
+    let mut options = RelayOptions::default();
+    options.poll = Duration::from_secs(3_600);
+    let builder = Relay::builder(&database).options(options).handler_fn("post", |_: &Event| Ok(()));
+    let relay = builder.handler_fn("mail", |_: &Event| Ok(())).start().expect("starts");
+    let soon = Instant::now() + Duration::from_secs(30);
+    assert!(relay.wait_drained(soon));
+    let operator = Operator::new(&database);
+    let held = operator.hold_and_wait("mail", Duration::from_secs(30)).expect("held");
+    drop(held);
+    assert_eq!(json(dir, &["handler", "release", "mail"])["held"], false);
+    for refused in [&["handler", "retire", "mail"][..], &["handler", "rename", "mail", "letters"]] {
+        let (code, _, err) = run(dir, refused);
+        assert!(code == 1 && err.contains(&format!("(pid {}) has that handler", std::process::id())), "{err}");
+    }
+    let lane = &json(dir, &["handler", "list"])["lanes"][0];
+    assert_eq!((&lane["handler"], &lane["owner_state"]), (&"mail".into(), &"no_owner".into()), "nothing was changed");
+    relay.stop(soon).expect("stops");
+    assert_eq!(json(dir, &["handler", "rename", "mail", "letters"])["handler"], "letters");
     database.close(soon).expect("closes");
 }
 

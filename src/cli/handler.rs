@@ -156,19 +156,25 @@ fn retire(operator: &Operator, args: &RetireArgs, out: &mut Output) -> Result<()
 }
 
 /// Why a lane must not be taken away from a program that has its handler: that would deliver nothing more for it, and
-/// nothing but its log would say so. One that is held was taken away on purpose.
+/// nothing but its log would say so. A lane that nobody owns may be on its way back to such a program, after a rewind or
+/// a release. One that is held was taken away on purpose.
 ///
 /// `settings`: how the program is to be started again.
 fn runs_now(operator: &Operator, name: &str, settings: &str) -> Result<Option<String>, CliError> {
     let lanes = operator.lanes().map_err(|error| CliError::failed(error.to_string()))?;
-    let lane = lanes.iter().find(|lane| lane.handler == name && !lane.held);
-    Ok(lane.filter(|lane| lane.owner_state == OwnerState::Alive).map(|lane| {
-        let pid = lane.owner_pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
-        format!(
-            "a program that runs{pid} has that handler: stop it first, and start it {settings} (or `handler hold` the \
-             handler, if the program is to go on without)"
-        )
-    }))
+    let Some(lane) = lanes.iter().find(|lane| lane.handler == name && !lane.held) else { return Ok(None) };
+    let pid = match lane.owner_state {
+        OwnerState::Alive => lane.owner_pid,
+        _ => match operator.living_relay(name).map_err(|error| CliError::failed(error.to_string()))? {
+            None => return Ok(None),
+            pid => pid,
+        },
+    };
+    let pid = pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+    Ok(Some(format!(
+        "a program that runs{pid} has that handler: stop it first, and start it {settings} (or `handler hold` the \
+         handler, if the program is to go on without)"
+    )))
 }
 
 fn hold_and_wait(operator: &Operator, name: &str, seconds: u64, what: &str) -> Result<HeldLane, CliError> {

@@ -6,6 +6,9 @@
 //! The lock is on a file, not on a name: once somebody has put a copy in its place (a restore, a program that keeps folders
 //! alike), that copy can be locked while the owner lives. So the file holds its own number in the file system: one that
 //! holds another's proves as little as one that is missing.
+//!
+//! It names the relay's handlers, too: a lane that nobody owns at this moment may be about to be taken by a relay that lives,
+//! and an operator must not take it away from that.
 
 mod file;
 
@@ -19,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
-use self::file::{Inscription, create_locked, is_one_of, remove_if_dead};
+use self::file::{Inscription, create_locked, is_one_of, pid_beside, remove_if_dead};
 
 /// How long the file of an owner must be missing without a break before the owner counts as dead.
 const MISSING_FOR: Duration = Duration::from_secs(2);
@@ -36,17 +39,19 @@ const UNFINISHED: &str = ".lock.new";
 pub(super) struct OwnerLock {
     id: String,
     path: PathBuf,
+    /// Which the file names.
+    handlers: Vec<String>,
     handles: Mutex<Vec<File>>,
     left_behind: AtomicBool,
 }
 
 impl OwnerLock {
-    /// Creates and locks a fresh owner file beside `database` (its canonical path).
-    pub(super) fn create(database: &Path) -> io::Result<Self> {
+    /// Creates and locks a fresh owner file beside `database` (its canonical path) that names `handlers`.
+    pub(super) fn create(database: &Path, handlers: Vec<String>) -> io::Result<Self> {
         let id = Uuid::new_v4().to_string();
         let path = owner_path(database, &id);
-        let file = create_locked(&path)?;
-        Ok(Self { id, path, handles: Mutex::new(vec![file]), left_behind: AtomicBool::new(false) })
+        let file = create_locked(&path, &handlers)?;
+        Ok(Self { id, path, handlers, handles: Mutex::new(vec![file]), left_behind: AtomicBool::new(false) })
     }
 
     /// The owner's name as `lanes.owner` holds it.
@@ -69,7 +74,7 @@ impl OwnerLock {
         if handles.len() >= MAX_HANDLES {
             handles.remove(0);
         }
-        handles.push(create_locked(&self.path)?);
+        handles.push(create_locked(&self.path, &self.handlers)?);
         log::warn!("outbox owner_file=restored path={}", self.path.display());
         Ok(())
     }
@@ -124,6 +129,25 @@ pub(super) fn look(database: &Path, owner: &str) -> (OwnerState, Option<u32>) {
         Err(TryLockError::Error(_)) => OwnerState::Unknown,
     };
     (state, inscription.pid)
+}
+
+/// The process id of a relay that lives and has this handler, whether it owns the lane at this moment or not. At most
+/// `limit` files are looked at. Relays of older versions did not name their handlers.
+pub(super) fn living_relay(database: &Path, handler: &str, limit: usize) -> io::Result<Option<u32>> {
+    let mut living = None;
+    let mut seen = 0;
+    visit_files(database, LOCK, |_, path| {
+        let named = File::open(path).ok().and_then(|file| Some((pid_beside(&file, handler)?, file)));
+        living = named.filter(|(_, file)| is_locked(file)).map(|(pid, _)| pid);
+        seen += 1;
+        living.is_none() && seen < limit
+    })?;
+    Ok(living)
+}
+
+/// Asked for shared, as in [`look`].
+fn is_locked(file: &File) -> bool {
+    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
 }
 
 /// Since when an owner's own file has not been found.
@@ -242,7 +266,7 @@ mod tests {
     fn a_living_owner_is_alive_and_a_dropped_one_is_dead_after_its_file_was_missing_for_two_seconds() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("a.db");
-        let owner = OwnerLock::create(&database).unwrap();
+        let owner = create(&database);
         let id = owner.id().to_owned();
         let mut watch = OwnerWatch::default();
         let start = Instant::now();
@@ -250,6 +274,10 @@ mod tests {
         drop(owner);
         assert_eq!(watch.check(&database, &id, start), Liveness::Alive, "just gone: the file may be put back");
         assert_eq!(dead_after_looks(&mut watch, &database, &id, start + Duration::from_secs(2)), Some(3));
+    }
+
+    fn create(database: &Path) -> OwnerLock {
+        OwnerLock::create(database, vec!["mail".into(), "4711".into()]).unwrap()
     }
 
     /// How many further looks at this moment it takes until the owner counts as dead.
@@ -261,7 +289,7 @@ mod tests {
     fn a_watcher_that_was_stopped_itself_does_not_take_its_own_gap_for_a_missing_file() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("a.db");
-        let owner = OwnerLock::create(&database).unwrap();
+        let owner = create(&database);
         fs::remove_file(owner_path(&database, owner.id())).unwrap();
         let mut watch = OwnerWatch::default();
         let start = Instant::now();
@@ -277,7 +305,7 @@ mod tests {
     fn a_look_tells_the_living_from_the_dead_with_their_process_ids() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("a.db");
-        let owner = OwnerLock::create(&database).unwrap();
+        let owner = create(&database);
         let id = owner.id().to_owned();
         assert_eq!(look(&database, &id), (OwnerState::Alive, Some(std::process::id())));
         owner.leave_behind();
@@ -296,6 +324,47 @@ mod tests {
     }
 
     #[test]
+    fn a_living_relay_is_found_by_each_of_its_handlers_and_a_dead_one_by_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("a.db");
+        let found = |handler: &str| living_relay(&database, handler, 10).unwrap();
+        assert_eq!(found("mail"), None);
+        let owner = create(&database);
+        let id = owner.id().to_owned();
+        let pid = Some(std::process::id());
+        assert_eq!([found("mail"), found("4711"), found("mai"), found("")], [pid, pid, None, None]);
+        fs::remove_file(owner_path(&database, &id)).unwrap();
+        owner.keep().unwrap();
+        assert_eq!(found("4711"), pid, "the file that it puts back names them, too");
+        owner.leave_behind();
+        drop(owner);
+        assert_eq!(found("mail"), None);
+    }
+
+    #[test]
+    fn the_file_of_an_older_version_or_one_cut_short_names_no_handler_that_it_does_not_have() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("a.db");
+        let path = owner_path(&database, &Uuid::new_v4().to_string());
+        for (text, found) in [
+            ("", None),
+            ("12", None),
+            ("12\n", None),
+            ("12\n4711\n", None),
+            ("12\n4711\nmail", None),
+            ("12\n\nmail\n", Some(12)),
+            ("12\n99\nother\nmail\nma", Some(12)),
+            ("twelve\n99\nmail\n", None),
+        ] {
+            fs::write(&path, text).unwrap();
+            let held = File::open(&path).unwrap();
+            held.lock().unwrap();
+            let [mail, number] = ["mail", "4711"].map(|handler| living_relay(&database, handler, 10).unwrap());
+            assert_eq!((mail, number), (found, None), "{text:?}");
+        }
+    }
+
+    #[test]
     fn two_watchers_do_not_take_each_other_for_the_owner() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("a.db");
@@ -310,7 +379,7 @@ mod tests {
     fn an_owner_that_leaves_a_lane_behind_is_dead_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("a.db");
-        let owner = OwnerLock::create(&database).unwrap();
+        let owner = create(&database);
         let id = owner.id().to_owned();
         owner.leave_behind();
         drop(owner);
@@ -333,7 +402,7 @@ mod tests {
     fn an_owner_puts_its_removed_file_back_and_stays_alive() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("a.db");
-        let owner = OwnerLock::create(&database).unwrap();
+        let owner = create(&database);
         fs::remove_file(owner_path(&database, owner.id())).unwrap();
         let mut watch = OwnerWatch::default();
         let start = Instant::now();
@@ -359,7 +428,7 @@ mod tests {
     fn a_copy_in_the_place_of_a_living_owners_file_proves_nothing_and_is_replaced_by_its_own() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("a.db");
-        let owner = OwnerLock::create(&database).unwrap();
+        let owner = create(&database);
         let id = owner.id().to_owned();
         let mut watch = OwnerWatch::default();
         let start = Instant::now();
@@ -386,7 +455,7 @@ mod tests {
     fn a_copy_of_a_dead_owners_file_means_dead_after_two_seconds_and_is_removed_like_it() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("a.db");
-        let owner = OwnerLock::create(&database).unwrap();
+        let owner = create(&database);
         let id = owner.id().to_owned();
         owner.leave_behind();
         drop(owner);

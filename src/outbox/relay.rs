@@ -323,7 +323,9 @@ impl Relay {
         if let Ok(false) = self.shared.database.read(has_outbox) {
             return Err(RelayError::NoOutbox);
         }
-        let lock = Arc::new(OwnerLock::create(&path).map_err(RelayError::OwnerFile)?);
+        let handlers: Vec<String> = self.shared.handlers.iter().map(|registered| registered.name.clone()).collect();
+        let lock = OwnerLock::create(&path, handlers.clone()).map_err(RelayError::OwnerFile)?;
+        let lock = Arc::new(lock);
         let (stop, asked) = bounded(0);
         // The handlers are asked for their filters and limits here, where no lane runs yet and no lock is held: one that
         // panics leaves nothing behind.
@@ -335,7 +337,6 @@ impl Relay {
             .collect();
         lanes.iter().for_each(|(lane, _)| lane.register());
         let retention = self.shared.options.retention.clone();
-        let handlers = self.shared.handlers.iter().map(|registered| registered.name.clone()).collect();
         let database = self.shared.database.clone();
         let housekeeping = Housekeeping { database, lock, path, handlers, retention, stop: asked };
         let mut state = self.state();

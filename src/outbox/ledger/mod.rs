@@ -145,7 +145,7 @@ impl Ledger {
         if !has(sql::HAS_LANES).map_err(LedgerSetupError::Read)? {
             remove_dead_files(database, &path);
         }
-        let lock = OwnerLock::create(&path).map_err(LedgerSetupError::OwnerFile)?;
+        let lock = OwnerLock::create(&path, Vec::new()).map_err(LedgerSetupError::OwnerFile)?;
         let inner = Inner {
             database: database.clone(),
             options,

@@ -1,5 +1,7 @@
 //! Rename and retire: what becomes of a handler that the program knows by another name, or no more.
 
+use std::io;
+
 use rusqlite::{Connection, Transaction};
 
 use super::Operator;
@@ -8,15 +10,18 @@ use super::exception::{ExceptionState, lossy};
 use super::hold::{HeldLane, Proof, Standing};
 use super::stats::MAX_COUNTED;
 use crate::outbox::relay::is_name;
-use crate::outbox::{EventFilter, history, sql};
+use crate::outbox::{EventFilter, history, owner, sql};
 use crate::storage::{Database, TransactError};
 
 /// Rows that one transaction discards.
 const BATCH: i64 = 1_000;
+/// Owners' files beside a database that are looked at: of living relays there are few, and a start removes the others.
+const MAX_FILES: usize = 10_000;
 
 impl HeldLane {
     /// Gives the lane and all its exceptions another name, in one transaction. A running program that has the handler
-    /// under the old name delivers nothing more for it until it is started anew; stop it first.
+    /// under the old name delivers nothing more for it until it is started anew; stop it first
+    /// ([`Operator::living_relay`] finds it).
     ///
     /// The name of a handler that was retired is free: the events discarded with it, which say nothing of this lane, are
     /// forgotten first.
@@ -78,6 +83,19 @@ impl HeldLane {
 }
 
 impl Operator {
+    /// The process id of a relay that lives and has this handler, in whatever process, and whether it has the lane at this
+    /// moment or stands by; `None` if there is none. One whose lock file does not name its handlers (an earlier build's, or
+    /// made on a full disk) is found only by the lane that it owns, in [`lanes`](Self::lanes).
+    ///
+    /// A lane that is renamed or retired beneath such a relay is lost to it until its program is started anew.
+    ///
+    /// # Errors
+    /// The folder of the database cannot be read.
+    pub fn living_relay(&self, handler: &str) -> io::Result<Option<u32>> {
+        let Some(path) = self.database.canonical_path() else { return Ok(None) };
+        owner::living_relay(&path, handler, MAX_FILES)
+    }
+
     /// Discards what is open or dead of a handler that has no lane (any more); returns how many.
     ///
     /// # Errors

@@ -7,11 +7,14 @@ use std::path::Path;
 /// So often a file is made anew that somebody removes while it is made.
 const CREATE_TRIES: u32 = 5;
 
-/// Under its final name the file is never seen unlocked while its owner lives.
-pub(super) fn create_locked(path: &Path) -> io::Result<File> {
+/// Most that is read of a file: 10,000 handlers with the longest names, each of which has a thread at least.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// Under its final name the file is never seen unlocked while its owner lives, nor without the names of its handlers.
+pub(super) fn create_locked(path: &Path, handlers: &[String]) -> io::Result<File> {
     let mut tries = 1;
     loop {
-        match try_create_locked(path) {
+        match try_create_locked(path, handlers) {
             // Another process has just taken the unfinished file for one that was left behind.
             Err(error) if is_fleeting(&error) && tries < CREATE_TRIES => tries += 1,
             done => return done,
@@ -23,13 +26,13 @@ fn is_fleeting(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::NotFound)
 }
 
-fn try_create_locked(path: &Path) -> io::Result<File> {
+fn try_create_locked(path: &Path, handlers: &[String]) -> io::Result<File> {
     let mut temporary = path.as_os_str().to_os_string();
     temporary.push(".new");
     let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(&temporary)?;
     let made = file.try_lock().map_err(io::Error::from).and_then(|()| {
         // A disk that is full must not keep the relay from starting.
-        let _ = file.write_all(Inscription::text(&file).as_bytes());
+        let _ = file.write_all(Inscription::text(&file, handlers).as_bytes());
         fs::rename(&temporary, path)
     });
     if let Err(error) = made {
@@ -47,7 +50,8 @@ pub(super) fn remove_if_dead(path: &Path) {
     }
 }
 
-/// What an owner writes into its file. Older versions wrote nothing, or the process id alone; a full disk may cut it short.
+/// What an owner writes into its file: two lines, and then one for each of its handlers. Older versions wrote nothing, or less;
+/// a full disk may cut it short.
 #[derive(Debug, Default)]
 pub(super) struct Inscription {
     /// For people.
@@ -57,12 +61,15 @@ pub(super) struct Inscription {
 }
 
 impl Inscription {
-    fn text(file: &File) -> String {
+    /// The handlers' names hold no line ends (`relay::is_name`). Without a number its line is empty: a handler's name may
+    /// look like one.
+    fn text(file: &File, handlers: &[String]) -> String {
         let pid = std::process::id();
-        match file.metadata().ok().and_then(|metadata| number_of(&metadata)) {
-            Some(number) => format!("{pid}\n{number}\n"),
-            None => format!("{pid}\n"),
-        }
+        let number = file.metadata().ok().and_then(|metadata| number_of(&metadata));
+        let number = number.map(|number| number.to_string()).unwrap_or_default();
+        let mut text = format!("{pid}\n{number}\n");
+        handlers.iter().for_each(|name| text.extend([name, "\n"]));
+        text
     }
 
     pub(super) fn read(file: &File) -> Self {
@@ -83,6 +90,15 @@ impl Inscription {
         let Some(written) = self.number else { return false };
         file.metadata().ok().and_then(|metadata| number_of(&metadata)) != Some(written)
     }
+}
+
+/// The process id in an owner's file, if the file names this handler.
+pub(super) fn pid_beside(file: &File, handler: &str) -> Option<u32> {
+    let mut text = String::new();
+    file.take(MAX_BYTES).read_to_string(&mut text).ok()?;
+    let mut lines = text.split_inclusive('\n').map(|line| line.strip_suffix('\n'));
+    let pid = lines.next()??.parse().ok()?;
+    lines.skip(1).any(|line| line == Some(handler)).then_some(pid)
 }
 
 /// The file's number in its file system. As long as its owner has it open no other file gets that number. The device's number

@@ -120,7 +120,7 @@ impl World {
             board: Arc::new(Board::new(name, handler.time_limit(), handler.concurrency())),
             handler,
             options,
-            lock: Arc::new(OwnerLock::create(&path).unwrap()),
+            lock: Arc::new(OwnerLock::create(&path, vec![name.into()]).unwrap()),
             path,
             stop: StopSignal { asked, deadline: Arc::new(OnceLock::new()) },
             commits: never(),
