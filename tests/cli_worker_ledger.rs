@@ -160,3 +160,34 @@ fn a_workers_folder_is_backed_up_and_other_commands_say_whose_it_is() {
     let (code, said) = run(&["backup", "other.db"]);
     assert!(code == 1 && said.contains("no database in"), "{code} {said}");
 }
+
+/// Neither would notice the other's `worker.db` or `articles.db`, and each would empty the index that both keep in `search.db`.
+#[test]
+#[cfg(feature = "server")]
+fn what_makes_a_servers_folder_is_refused_in_a_workers_and_a_worker_in_a_servers() {
+    let dir = tempfile::tempdir().unwrap();
+    worker(dir.path());
+    std::fs::write(dir.path().join("post.md"), "# Post").unwrap();
+    let run = |args: &[&str]| {
+        let mut command = assert_cmd::Command::cargo_bin("vayu-articles").unwrap();
+        let command = command.current_dir(dir.path()).args(args).timeout(Duration::from_secs(60));
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let refused = |args: &[&str], why: &str| {
+        let (code, said) = run(&[args, &["--data", "."]].concat());
+        assert!(code == Some(2) && said.contains(why), "{args:?}: {code:?} {said}");
+    };
+    let serve = ["serve", "--addr", "127.0.0.1:0"];
+    for args in [&serve[..], &["import", "post.md"], &["tokens", "add", "x"]] {
+        refused(args, ". is a worker's folder");
+    }
+    let mut files: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+    files.sort();
+    assert_eq!(files, ["post.md", "worker.db"], "nothing is made there");
+    assert_eq!(run(&["import", "post.md", "--data", "server"]).0, Some(0));
+    let _ = std::fs::copy(dir.path().join("server/articles.db"), dir.path().join("articles.db")).unwrap();
+    #[cfg(feature = "nats")]
+    refused(&["worker", "--nats", "nats://127.0.0.1:1", "--origin", "http://127.0.0.1:1"], ". is a server's folder");
+    assert_eq!(run(&["import", "post.md", "--data", "."]).0, Some(0), "one that was both goes on as a server's");
+}

@@ -53,7 +53,7 @@ pub(super) struct Report {
 pub(super) fn run(settings: &Settings, args: &ImportArgs) -> Result<u8, CliError> {
     let source = Source::open(&args.path, args.name.as_deref()).map_err(CliError::Failed)?;
     let cdn = settings.cdn()?;
-    let dir = DataDir::create(&settings.data).map_err(CliError::Failed)?;
+    let dir = DataDir::for_articles(&settings.data)?;
     let app = App::open(&dir, settings)?.at_site(settings.site.as_deref());
     let imported = import(&app, &source).and_then(|report| Ok((report, deliver(&app, cdn, settings)?)));
     app.close()?;

@@ -43,7 +43,7 @@ pub(super) fn run(
     let edge = settings.edge()?;
     let further = further_handlers(settings)?;
     let access = access::options(&DataDir::at(&settings.data), settings)?;
-    let dir = DataDir::create(&settings.data).map_err(CliError::Failed)?;
+    let dir = DataDir::for_articles(&settings.data)?;
     let access = Access::open(access).map_err(failed)?;
     let app = App::new(&dir, settings).at_site(settings.site.as_deref());
     let cache = app.pages()?;

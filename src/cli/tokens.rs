@@ -13,7 +13,7 @@ pub(super) fn run(data: &Path, args: &TokensArgs) -> Result<u8, CliError> {
     let mut out = Output::new();
     match &args.command {
         TokensCommand::Add(args) => {
-            let dir = DataDir::create(data).map_err(CliError::Failed)?;
+            let dir = DataDir::for_articles(data)?;
             let token = store(&dir).add(&args.name, args.role.into(), SystemClock.now_ms()).map_err(refused)?;
             out.line(&token)?;
             out.flush()?;

@@ -27,7 +27,7 @@ pub(super) fn run(settings: &Settings, on_signals: &dyn Fn(&Handle) -> Result<()
     let options = settings.worker()?;
     let origin =
         Arc::new(Origin::new(settings.origin()?).map_err(|error| CliError::Usage(format!("--origin: {error}")))?);
-    let dir = DataDir::create(&settings.data).map_err(CliError::Failed)?;
+    let dir = DataDir::for_worker(&settings.data)?;
     let database = Database::new(dir.worker(), &[worker::COMPONENT], settings.storage());
     let worker = Worker::new(&database, options).map_err(|error| CliError::Usage(error.to_string()))?;
     let working = with_handlers(worker, settings, &dir, &origin)?;

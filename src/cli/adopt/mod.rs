@@ -62,9 +62,10 @@ struct Adoption<'a> {
 /// Takes over what is there; the exit code is 1 if a row was refused that should have come, or came as a dead letter.
 pub(super) fn run(settings: &Settings, args: &AdoptArgs) -> Result<u8, CliError> {
     let source = Source::open(&args.path)?;
+    DataDir::not_a_workers(&settings.data)?;
     let twin = args.dry_run.then(|| Scratch::twin_of(&settings.data)).transpose()?;
     let data: &Path = twin.as_ref().map_or(&settings.data, |twin| twin.path());
-    let dir = DataDir::create(data).map_err(CliError::Failed)?;
+    let dir = DataDir::for_articles(data)?;
     let app = App::open(&dir, settings)?;
     let adopted = adopt(&source, &app, args);
     app.close()?;

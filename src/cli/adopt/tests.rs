@@ -20,7 +20,7 @@ fn a_freeze_during_the_run_is_honoured_by_each_batch_behind_it() {
     Connection::open(&path).and_then(|conn| conn.execute_batch(SOURCE)).expect("a source");
     let source = Source::open(&path).expect("a source");
     let settings = Settings::load(None, &[]).expect("the defaults");
-    let dir = DataDir::create(&folder.path().join("data")).expect("a folder");
+    let dir = DataDir::for_articles(&folder.path().join("data")).expect("a folder");
     let app = App::open(&dir, &settings).expect("a database");
     let mut run = Adoption {
         source: &source,

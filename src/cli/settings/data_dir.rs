@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::cli::CliError;
+
 /// The data folder and what lies in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DataDir {
@@ -10,14 +12,54 @@ pub(crate) struct DataDir {
 }
 
 impl DataDir {
-    /// Creates the folder if it is absent.
+    /// The folder for articles; it is created if it is absent. One that has been a worker's too stays the articles'.
     ///
     /// # Errors
-    /// A sentence for the user: the folder can neither be found nor made.
-    pub(crate) fn create(root: &Path) -> Result<Self, String> {
-        std::fs::create_dir_all(root)
-            .map_err(|e| format!("cannot create the data folder {}: {e}; name another with --data", root.display()))?;
-        Ok(Self { root: root.to_owned() })
+    /// The folder can neither be found nor made; it is a worker's.
+    pub(crate) fn for_articles(root: &Path) -> Result<Self, CliError> {
+        Self::not_a_workers(root)?.create()
+    }
+
+    /// The same, not created.
+    ///
+    /// # Errors
+    /// It is a worker's.
+    pub(crate) fn not_a_workers(root: &Path) -> Result<Self, CliError> {
+        let dir = Self { root: root.to_owned() };
+        if dir.worker().exists() && !dir.articles().exists() {
+            return Err(dir.taken("a worker's", &dir.worker()));
+        }
+        Ok(dir)
+    }
+
+    /// The folder for what a worker remembers; it is created if it is absent.
+    ///
+    /// # Errors
+    /// The folder can neither be found nor made; it is a server's.
+    #[cfg(feature = "nats")]
+    pub(crate) fn for_worker(root: &Path) -> Result<Self, CliError> {
+        let dir = Self { root: root.to_owned() };
+        if dir.articles().exists() {
+            return Err(dir.taken("a server's", &dir.articles()));
+        }
+        dir.create()
+    }
+
+    /// Server and worker keep their index in one file of the folder: each would empty the other's.
+    fn taken(&self, whose: &str, sign: &Path) -> CliError {
+        CliError::Usage(format!(
+            "{} is {whose} folder ({} lies there), and server and worker need a folder each: name another with --data",
+            self.root.display(),
+            sign.display()
+        ))
+    }
+
+    fn create(self) -> Result<Self, CliError> {
+        let root = &self.root;
+        std::fs::create_dir_all(root).map_err(|e| {
+            CliError::failed(format!("cannot create the data folder {}: {e}; name another with --data", root.display()))
+        })?;
+        Ok(self)
     }
 
     /// The folder as it is.
