@@ -137,6 +137,36 @@ fn a_state_that_a_ledger_does_not_have_is_refused() {
 }
 
 #[test]
+fn a_name_that_is_no_handlers_is_called_that() {
+    let dir = tempfile::tempdir().unwrap();
+    worker(dir.path());
+    let database = Database::open(dir.path().join("worker.db"), &[LEDGER_COMPONENT], Options::default()).unwrap();
+    let ledger = Ledger::new(&database, LedgerOptions::default()).unwrap();
+    let event = NewEvent::from_json("order.placed.v1", "{}").into_event(4);
+    ledger.run_event(&event, "mail", |_| Ok(())).unwrap();
+    drop(ledger);
+    database.close(Instant::now() + Duration::from_secs(30)).unwrap();
+    for args in [
+        &["outbox", "list", "--handler", "saerch"][..],
+        &["outbox", "replay", "saerch", "--all"],
+        &["outbox", "replay", "saerch", "--key", "one"],
+        &["outbox", "replay", "saerch", "one"],
+        &["outbox", "edit", "saerch", "one", "--payload", "{}"],
+        &["outbox", "discard", "saerch", "one", "--reason", "x"],
+    ] {
+        let (code, out, err) = run(dir.path(), args);
+        assert_eq!((code, out.as_str()), (1, ""), "{args:?}: {err}");
+        assert!(err.contains("the ledger knows no handler \"saerch\"; known: mail, search"), "{args:?}: {err}");
+    }
+    for args in [&["outbox", "list", "--handler", "mail"][..], &["outbox", "replay", "mail", "--all"]] {
+        let (code, _, err) = run(dir.path(), args);
+        assert_eq!(code, 0, "one of which nothing failed is no slip: {args:?}: {err}");
+    }
+    let (code, _, err) = run(dir.path(), &["outbox", "replay", "search", "nothing"]);
+    assert!(code == 1 && err.contains("no entry of that event and handler"), "{err}");
+}
+
+#[test]
 fn a_workers_folder_is_backed_up_and_other_commands_say_whose_it_is() {
     let dir = tempfile::tempdir().unwrap();
     worker(dir.path());

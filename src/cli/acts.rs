@@ -7,14 +7,19 @@ use serde_json::json;
 use super::exceptions::must_be_known;
 use super::output::{Output, printable};
 use super::{CliError, DiscardArgs, EditArgs, ReplayArgs, ResumeArgs, json};
-use crate::outbox::{EditError, EventStory, ExceptionState, MAX_PAYLOAD_BYTES, Operator, ReplayError, ResumeError};
+use crate::outbox::{
+    DiscardError, EditError, EventStory, ExceptionState, MAX_PAYLOAD_BYTES, Operator, ReplayError, ResumeError,
+};
 use crate::storage::TransactError;
 
 pub(super) fn replay(operator: &Operator, args: &ReplayArgs, out: &mut Output) -> Result<(), CliError> {
     let handler = &args.handler;
     let Some(event) = &args.event else { return replay_many(operator, args, out) };
     let id = position(operator, event)?;
-    operator.replay(id, handler, args.force).map_err(|error| replay_refused(id, handler, error))?;
+    operator.replay(id, handler, args.force).map_err(|error| match must_be_known(operator, handler) {
+        Err(unknown) if matches!(error, TransactError::Task(ReplayError::NoHandler)) => unknown,
+        _ => replay_refused(id, handler, error),
+    })?;
     if args.shape.json {
         return json::print(&json!({ "handler": handler, "id": id, "replayed": 1, "left": 0 }), out);
     }
@@ -28,7 +33,11 @@ fn replay_many(operator: &Operator, args: &ReplayArgs, out: &mut Output) -> Resu
     if !filter.states.iter().all(|state| matches!(state, ExceptionState::DeadLetter | ExceptionState::Parked)) {
         return Err(CliError::Usage("only what is dead_letter or parked can be replayed".to_owned()));
     }
-    let done = operator.replay_matching(&filter, args.force).map_err(|error| CliError::failed(error.to_string()))?;
+    let done =
+        operator.replay_matching(&filter, args.force).map_err(|error| match must_be_known(operator, handler) {
+            Err(unknown) if matches!(error, TransactError::Task(ReplayError::NoHandler)) => unknown,
+            _ => CliError::failed(error.to_string()),
+        })?;
     if args.shape.json {
         let document = json!({ "handler": handler, "id": null, "replayed": done.replayed, "left": done.left });
         return json::print(&document, out);
@@ -82,9 +91,10 @@ pub(super) fn read_stdin() -> Result<String, CliError> {
 pub(super) fn discard(operator: &Operator, args: &DiscardArgs, out: &mut Output) -> Result<(), CliError> {
     let DiscardArgs { handler, event, reason, shape } = args;
     let id = position(operator, event)?;
-    operator
-        .discard(id, handler, reason)
-        .map_err(|error| CliError::failed(format!("event {id} at {handler:?} was not discarded: {error}")))?;
+    operator.discard(id, handler, reason).map_err(|error| match must_be_known(operator, handler) {
+        Err(unknown) if matches!(error, TransactError::Task(DiscardError::NotFound)) => unknown,
+        _ => CliError::failed(format!("event {id} at {handler:?} was not discarded: {error}")),
+    })?;
     if shape.json {
         return json::print(&json!({ "handler": handler, "id": id, "discarded": true }), out);
     }

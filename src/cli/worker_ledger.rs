@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
-use self::list::{MAX_LOOKED_AT, PAGE, Search, find};
+use self::list::{MAX_LOOKED_AT, PAGE, Search, find, must_be_known};
 use super::acts::read_stdin;
 use super::log_file;
 use super::operator_args::{DiscardArgs, EditArgs, ReplayArgs, ShowArgs};
@@ -119,13 +119,16 @@ fn document(entry: &LedgerEntry) -> Value {
 fn replay(ledger: &Ledger, args: &ReplayArgs, out: &mut Output) -> Result<(), CliError> {
     let handler = &args.handler;
     if let Some(event) = &args.event {
-        ledger.replay(event, handler, args.force).map_err(|error| refused("replayed", event, handler, &error))?;
+        ledger
+            .replay(event, handler, args.force)
+            .map_err(|error| refused("replayed", ledger, event, handler, &error))?;
         if args.shape.json {
             return documents::print(&json!({ "handler": handler, "id": event, "replayed": 1, "left": 0 }), out);
         }
         out.line(&format!("event {} is due again for {}", printable(event), printable(handler)))?;
         return Ok(());
     }
+    must_be_known(ledger, handler)?;
     let search =
         Search { handler: Some(handler), filter: &args.filter, states: &[LedgerState::DeadLetter], after: None };
     let (found, next) = find(ledger, &search, MAX_LOOKED_AT)?;
@@ -156,7 +159,7 @@ fn edit(ledger: &Ledger, args: &EditArgs, out: &mut Output) -> Result<(), CliErr
     let EditArgs { handler, event, payload, force, shape } = args;
     let payload = if payload == "-" { read_stdin()? } else { payload.clone() };
     let done = ledger.edit(event, handler, &payload, *force);
-    done.map_err(|error| refused("edited", event, handler, &error))?;
+    done.map_err(|error| refused("edited", ledger, event, handler, &error))?;
     if shape.json {
         return documents::print(&json!({ "handler": handler, "id": event, "edited": true }), out);
     }
@@ -167,7 +170,7 @@ fn edit(ledger: &Ledger, args: &EditArgs, out: &mut Output) -> Result<(), CliErr
 fn discard(ledger: &Ledger, args: &DiscardArgs, out: &mut Output) -> Result<(), CliError> {
     let DiscardArgs { handler, event, reason, shape } = args;
     let done = ledger.discard(event, handler, reason);
-    done.map_err(|error| refused("discarded", event, handler, &error))?;
+    done.map_err(|error| refused("discarded", ledger, event, handler, &error))?;
     if shape.json {
         return documents::print(&json!({ "handler": handler, "id": event, "discarded": true }), out);
     }
@@ -213,7 +216,10 @@ fn stats(ledger: &Ledger, as_json: bool, out: &mut Output) -> Result<(), CliErro
     Ok(())
 }
 
-fn refused(what: &str, event: &str, handler: &str, error: &TransactError<LedgerActError>) -> CliError {
+fn refused(what: &str, ledger: &Ledger, event: &str, handler: &str, error: &TransactError<LedgerActError>) -> CliError {
+    if let (TransactError::Task(LedgerActError::NotFound), Err(unknown)) = (error, must_be_known(ledger, handler)) {
+        return unknown;
+    }
     let hint = match error {
         TransactError::Task(LedgerActError::Superseded { .. } | LedgerActError::TooOften) => "; --force overrules that",
         TransactError::Task(LedgerActError::WrongState(LedgerState::Done)) => {

@@ -106,6 +106,7 @@ fn lists_have_pages_and_many_are_replayed_by_a_filter() {
         assert_eq!((status, named.as_deref()), (400, Some(field)));
     }
     assert_eq!(at.act("/outbox/replay", json!({"handler": "cache"})).json(), json!({"replayed": 0, "left": 0}));
+    assert_eq!(code(&at.act("/outbox/replay", json!({"handler": "cahce"}))), (404, "not_found".to_owned()));
     let misspelt = at.act("/outbox/replay", json!({"handlers": "cache"})).problem();
     assert_eq!((misspelt.0, misspelt.2.as_deref()), (422, Some("handlers")));
     at.mended.store(true, Ordering::SeqCst);

@@ -20,6 +20,7 @@ pub(super) const PAGE: usize = 500;
 pub(super) fn list(ledger: &Ledger, args: &ListArgs, out: &mut Output) -> Result<(), CliError> {
     let undone = [LedgerState::DeadLetter, LedgerState::InProgress, LedgerState::Retry];
     let handler = args.handler.as_deref();
+    handler.map_or(Ok(()), |handler| must_be_known(ledger, handler))?;
     let after = args.after.as_deref().map(|text| place(text, handler)).transpose()?;
     let search = Search { handler, filter: &args.filter, states: &undone, after };
     let (found, next) = find(ledger, &search, usize::try_from(args.limit).unwrap_or(usize::MAX))?;
@@ -40,6 +41,16 @@ pub(super) fn list(ledger: &Ledger, args: &ListArgs, out: &mut Output) -> Result
         None => say("none"),
     }
     Ok(())
+}
+
+/// So that a name with a slip in it is called that.
+pub(super) fn must_be_known(ledger: &Ledger, handler: &str) -> Result<(), CliError> {
+    let known = ledger.handlers().map_err(unreadable)?;
+    if known.iter().any(|name| name == handler) {
+        return Ok(());
+    }
+    let known = if known.is_empty() { "none yet".to_owned() } else { known.join(", ") };
+    Err(CliError::failed(format!("the ledger knows no handler {handler:?}; known: {known}")))
 }
 
 /// With a handler the event's id will do.

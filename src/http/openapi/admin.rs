@@ -173,8 +173,9 @@ fn acts_on_events(document: &mut Document) {
     let filter = [("handler", text()), ("event_type", text()), ("key", text()), ("reason", text()), ("force", flag())];
     let operation = act("replayMatching", "Deliver every dead letter that fits once more")
         .about("In transactions of 200. `left` counts what fits and is refused: superseded, or replayed too often.")
-        .body(&fields(&filter, &[]), &json!({ "handler": NO_HANDLER }))
-        .or_no_body();
+        .body(&fields(&filter, &[]), &json!({ "handler": "search" }))
+        .or_no_body()
+        .problem(404, "not_found");
     let reply = Reply::new("How many.", many).example(json!({ "replayed": 0, "left": 0 }));
     document.operation("POST", "/api/v1/admin/outbox/replay", operation.reply(200, reply));
 }

@@ -1,5 +1,6 @@
 //! What an operator sees of the ledger and does to it, and what the ledger itself brings again.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use rusqlite::{OptionalExtension, Row, Transaction};
@@ -113,6 +114,35 @@ impl Ledger {
                 let mut statement = connection.prepare_cached(sql::LIST_ALL)?;
                 statement.query_map((state, after_handler, after_id, limit), entry)?.collect()
             }
+        });
+        read.map_err(LedgerError::Read)
+    }
+
+    /// The handlers of which something is open or was given up, and those of the 10,000 entries that were closed last, in
+    /// order. One that was told of nothing yet is not among them: a ledger keeps no list of handlers.
+    ///
+    /// # Errors
+    /// As the read reports it.
+    pub fn handlers(&self) -> Result<Vec<String>, LedgerError> {
+        const CLOSED: i64 = 10_000;
+        let read = self.inner.database.read(|connection| {
+            let mut names = BTreeSet::new();
+            for state in LedgerState::LISTED {
+                let mut last = RawText::default();
+                let mut next = connection.prepare_cached(sql::NEXT_HANDLER)?;
+                while names.len() < MAX_PAGE
+                    && let Some(name) =
+                        next.query_row((state.stored(), &last), |row| row.get::<_, RawText>(0)).optional()?
+                {
+                    names.insert(name.clone());
+                    last = name;
+                }
+            }
+            let mut closed = connection.prepare_cached(sql::LAST_CLOSED)?;
+            for name in closed.query_map([CLOSED], |row| row.get::<_, RawText>(0))? {
+                names.insert(name?);
+            }
+            Ok(names.iter().map(|name| String::from_utf8_lossy(name.bytes()).into_owned()).collect())
         });
         read.map_err(LedgerError::Read)
     }
@@ -314,6 +344,9 @@ pub(super) fn page(limit: usize) -> i64 {
 }
 
 impl LedgerState {
+    /// All but done ones have an index of their own.
+    const LISTED: [Self; 4] = [Self::InProgress, Self::Retry, Self::DeadLetter, Self::Discarded];
+
     pub(super) fn stored(self) -> &'static str {
         match self {
             Self::InProgress => "in_progress",

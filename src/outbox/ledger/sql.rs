@@ -79,6 +79,11 @@ statements! {
         processed_at, event_key, position, event, superseded_by, reason, history, created_at, updated_at \
         FROM processed_events WHERE state = ?1 AND state <> 'done' AND (handler, event_id) > (?2, ?3) \
         ORDER BY handler, event_id LIMIT ?4";
+    /// From one handler to the next, whatever the number of its entries.
+    NEXT_HANDLER = "SELECT handler FROM processed_events INDEXED BY processed_events_listed \
+        WHERE state = ?1 AND state <> 'done' AND handler > ?2 ORDER BY handler LIMIT 1";
+    LAST_CLOSED = "SELECT handler FROM processed_events INDEXED BY processed_events_over \
+        WHERE (state = 'done' OR state = 'discarded') ORDER BY processed_at DESC LIMIT ?1";
     ENTRIES_OF_EVENT = "SELECT event_id, handler, state, owner, started_at, attempts, crashes, replays, next_attempt_at, \
         processed_at, event_key, position, event, superseded_by, reason, history, created_at, updated_at \
         FROM processed_events WHERE event_id = ?1 ORDER BY handler LIMIT ?2";

@@ -3,7 +3,7 @@
 use rusqlite::{OptionalExtension, Transaction};
 
 use super::Operator;
-use super::error::ReplayError;
+use super::error::{ReplayError, reading};
 use super::exception::{ExceptionInfo, ExceptionState, exception_info};
 use super::handlers::filter_of;
 use super::hold::Standing;
@@ -47,7 +47,8 @@ impl Operator {
     /// ones count. What fails again meanwhile is not taken twice.
     ///
     /// # Errors
-    /// As the database reports them; the transactions before stay.
+    /// [`ReplayError::NoHandler`] if the filter names a handler that has neither a lane nor anything that fits; as the database
+    /// reports them, and the transactions before stay then.
     pub fn replay_matching(&self, filter: &Filter, force: bool) -> Result<Replayed, TransactError<ReplayError>> {
         let mut filter = filter.clone();
         filter.states.retain(|state| matches!(state, ExceptionState::DeadLetter | ExceptionState::Parked));
@@ -66,17 +67,27 @@ impl Operator {
             total.replayed += batch.replayed;
             total.left += batch.left;
             if next.is_none() {
-                return Ok(total);
+                break;
             }
             after = next;
         }
+        match filter.handler {
+            Some(handler) if total == Replayed::default() => self.must_be_known(&handler).map(|()| total),
+            _ => Ok(total),
+        }
+    }
+
+    /// A name with a slip in it has no dead letters either, and must not look like success.
+    fn must_be_known(&self, handler: &str) -> Result<(), TransactError<ReplayError>> {
+        let lane = self.database.read(|connection| Standing::read(connection, handler)).map_err(reading)?;
+        lane.map(drop).ok_or(TransactError::Task(ReplayError::NoHandler))
     }
 
     /// Replays every dead letter (of one handler, if named) that may be replayed without force, in order; returns how
     /// many were replayed and how many were left.
     ///
     /// # Errors
-    /// As the database reports them; what was replayed stays replayed.
+    /// As [`replay_matching`](Self::replay_matching).
     pub fn replay_all(&self, handler: Option<&str>) -> Result<(u64, u64), TransactError<ReplayError>> {
         let filter = Filter { handler: handler.map(str::to_owned), ..Filter::default() };
         let Replayed { replayed, left } = self.replay_matching(&filter, false)?;
