@@ -226,6 +226,22 @@ fn a_check_that_finds_something_ends_with_1_says_how_to_mend_it_and_does() {
 }
 
 #[test]
+fn a_crash_is_a_note_of_a_check_and_no_finding() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    shop(dir.path());
+    let dead = "11111111-1111-4111-8111-111111111111";
+    let db = Connection::open(dir.path().join("shop.db")).expect("database");
+    db.execute("UPDATE lanes SET owner = ?1, owned_since = 1", [dead]).expect("as a crash leaves it");
+    std::fs::write(dir.path().join(format!("shop.db-owner-{dead}.lock")), "4711\n").expect("its file");
+    let (code, out, _) = run(dir.path(), &["outbox", "check"]);
+    assert_eq!(code, 0, "{out}");
+    assert!(out.starts_with("note: dead_owner  handler mail\n") && out.contains("(process 4711) died"), "{out}");
+    assert!(out.ends_with("findings: 0  notes: 1\n"), "{out}");
+    let report = json(dir.path(), &["outbox", "check"]);
+    assert_eq!((&report["findings"], &report["notes"][0]["breach"]), (&serde_json::json!([]), &"dead_owner".into()));
+}
+
+#[test]
 fn what_is_refused_says_why() {
     let dir = tempfile::tempdir().expect("tempdir");
     shop(dir.path());

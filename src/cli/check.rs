@@ -9,7 +9,7 @@ use super::backup::open_to_read;
 use super::output::{Output, printable};
 use super::settings::DataDir;
 use super::{CliError, IntegrityArgs, check_search, exit, log_file};
-use crate::outbox::{self, Breach};
+use crate::outbox::{self, Finding};
 
 /// Most lines of one kind; a damaged database has thousands.
 const LINES_MAX: usize = 20;
@@ -62,7 +62,7 @@ pub(super) fn run(data: &Path, args: &IntegrityArgs) -> Result<u8, CliError> {
     Ok(if report.faults.is_empty() { exit::OK } else { exit::FAILED })
 }
 
-/// What the outbox's tables must keep to. A dead owner is no fault: the next relay takes its lanes over.
+/// What the outbox's tables must keep to.
 fn rules(data: &Path, report: &mut Report) -> Result<(), CliError> {
     let database = log_file::open(data, None)?;
     let found = outbox::check(&database);
@@ -71,13 +71,9 @@ fn rules(data: &Path, report: &mut Report) -> Result<(), CliError> {
     if found.is_clean() {
         report.good.push("the outbox keeps its rules".to_owned());
     }
-    for finding in &found.findings {
-        let line = format!("{}: {}", printable(&finding.what), finding.remedy);
-        match finding.breach {
-            Breach::DeadOwner | Breach::UnknownOwner => report.notes.push(line),
-            _ => report.faults.push(line),
-        }
-    }
+    let line = |finding: &Finding| format!("{}: {}", printable(&finding.what), finding.remedy);
+    report.faults.extend(found.findings.iter().map(line));
+    report.notes.extend(found.notes.iter().map(line));
     if found.more > 0 {
         report.faults.push(format!("{} further breaches of the outbox's rules: see `outbox check`", found.more));
     }

@@ -173,7 +173,7 @@ created_at, updated_at:
   edit      handler, id, edited
   discard   handler, id, discarded
   resume    handler, key, passed_over (ids)
-  check     lanes, exceptions, mended, findings (breach, handler, id, what, remedy, mendable), more
+  check     lanes, exceptions, mended, findings and notes (breach, handler, id, what, remedy, mendable), more
 
 On a worker's data folder or worker.db the commands are stats, list, show, replay, edit, discard and check, over its ledger. An event is \
 named by its event id, next is EVENT@HANDLER, an exception has handler, event_id, event_type, payload, key, state, attempts, crashes, \

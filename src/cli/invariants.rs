@@ -26,6 +26,11 @@ fn look(database: &Database) -> Result<CheckReport, CliError> {
 }
 
 fn print(report: &CheckReport, mended: u64, out: &mut Output) -> Result<(), CliError> {
+    for note in &report.notes {
+        out.line(&format!("note: {}", place(note)))?;
+        out.line(&format!("  {}", printable(&note.what)))?;
+        out.line(&format!("  {}", printable(&note.remedy)))?;
+    }
     for finding in &report.findings {
         out.line(&place(finding))?;
         out.line(&format!("  {}", printable(&finding.what)))?;
@@ -34,7 +39,8 @@ fn print(report: &CheckReport, mended: u64, out: &mut Output) -> Result<(), CliE
     let looked = format!("lanes: {}  exceptions: {}", report.lanes, report.exceptions);
     let found = report.findings.len() as u64 + report.more;
     let unlisted = if report.more > 0 { format!(" ({} not listed)", report.more) } else { String::new() };
-    out.line(&format!("{looked}  mended: {mended}  findings: {found}{unlisted}"))?;
+    let notes = if report.notes.is_empty() { String::new() } else { format!("  notes: {}", report.notes.len()) };
+    out.line(&format!("{looked}  mended: {mended}  findings: {found}{unlisted}{notes}"))?;
     Ok(())
 }
 

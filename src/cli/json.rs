@@ -68,6 +68,7 @@ pub(super) fn findings(report: &CheckReport, mended: u64) -> Value {
         "exceptions": report.exceptions,
         "mended": mended,
         "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
+        "notes": report.notes.iter().map(finding).collect::<Vec<_>>(),
         "more": report.more,
     })
 }

@@ -29,8 +29,11 @@ pub(super) fn check(database: &Database, report: &mut CheckReport) -> Result<(),
     for lane in lanes {
         report.lanes += 1;
         let owner = lane.owner.as_deref().and_then(|owner| about_owner(&lane, owner::look(&path, owner)));
-        for finding in [lane.cursor(), lane.running(), lane.columns(), owner].into_iter().flatten() {
+        for finding in [lane.cursor(), lane.running(), lane.columns()].into_iter().flatten() {
             report.add(finding.at(&lane.handler, None));
+        }
+        if let Some(note) = owner {
+            report.note(note.at(&lane.handler, None));
         }
     }
     Ok(())

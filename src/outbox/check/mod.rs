@@ -23,6 +23,9 @@ pub const MAX_FINDINGS: usize = 1_000;
 pub struct CheckReport {
     /// At most [`MAX_FINDINGS`]; empty when all is well.
     pub findings: Vec<Finding>,
+    /// What a crash or a restore leaves and the next relay settles, which breaks no rule: [`Breach::DeadOwner`] and
+    /// [`Breach::UnknownOwner`]. At most [`MAX_FINDINGS`] lanes.
+    pub notes: Vec<Finding>,
     /// Findings beyond those listed.
     pub more: u64,
     /// Lanes that were looked at.
@@ -70,9 +73,9 @@ pub enum Breach {
     CursorBeyondLog,
     /// An event is named as running, and nobody owns the lane.
     RunningOfNobody,
-    /// A lane's owner is dead.
+    /// A lane's owner is dead. A note.
     DeadOwner,
-    /// A lane's owner cannot be told alive or dead.
+    /// A lane's owner cannot be told alive or dead. A note.
     UnknownOwner,
     /// Columns of a lane that do not fit together.
     BadLane,
@@ -106,9 +109,15 @@ impl Finding {
 }
 
 impl CheckReport {
-    /// Nothing is wrong.
+    /// Nothing is wrong; there may be [`notes`](Self::notes).
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty() && self.more == 0
+    }
+
+    fn note(&mut self, note: Finding) {
+        if self.notes.len() < MAX_FINDINGS {
+            self.notes.push(note);
+        }
     }
 
     fn add(&mut self, finding: Finding) {
