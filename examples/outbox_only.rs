@@ -15,7 +15,6 @@ use vayu_articles::storage::{Database, Options};
 
 #[derive(Debug, Serialize, Deserialize)]
 struct OrderPlaced {
-    order: i64,
     item: String,
 }
 
@@ -34,7 +33,8 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let relay = Relay::builder(&database)
         .handler_fn("mail", move |event: &Event| {
             let order: OrderPlaced = event.json()?;
-            println!("mail: your {} is on its way (order {}, event {})", order.item, order.order, event.event_id);
+            let key = event.key.as_deref().unwrap_or("an order");
+            println!("mail: your {} is on its way ({key}, event {})", order.item, event.event_id);
             counted.fetch_add(1, Ordering::Relaxed);
             Ok(())
         })
@@ -68,14 +68,14 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
 /// The order and its event, in one transaction: either both exist or neither.
 fn place_order(database: &Database, item: &str) -> Result<i64, Box<dyn Error + Send + Sync>> {
     let item = item.to_owned();
+    // What is made anew each time is made before the task, which may run twice.
+    let event = NewEvent::new("order.placed.v1", &OrderPlaced { item: item.clone() })?;
     let now = database.clock().now_ms();
     let order = database.writer().transact(move |tx| -> Result<i64, outbox::InsertError> {
         let order: i64 = tx
             .prepare_cached("INSERT INTO orders (item, placed_at) VALUES (?1, ?2) RETURNING id")?
             .query_row((&item, now), |row| row.get(0))?;
-        let placed = OrderPlaced { order, item: item.clone() };
-        let event = NewEvent::new("order.placed.v1", &placed)?.key(format!("order-{order}"));
-        outbox::insert(tx, &event)?;
+        outbox::insert(tx, &event.clone().key(format!("order-{order}")))?;
         Ok(order)
     })?;
     Ok(order)

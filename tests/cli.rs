@@ -312,7 +312,7 @@ fn a_held_handler_keeps_its_events_and_says_so_until_it_is_released() {
     db.execute("UPDATE lanes SET owner = ?1 WHERE handler = 'cache'", [dead]).expect("a lane left behind");
     std::fs::write(dir.path().join(format!("data/articles.db-owner-{dead}.lock")), "4711\n").expect("write");
     let handlers = text(&run(&dir, &["handler", "list"]).stdout);
-    assert!(handlers.contains("owner dead: the next serve takes over"), "{handlers}");
+    assert!(handlers.contains("owner dead: the next relay takes over"), "{handlers}");
     assert_eq!(run(&dir, &["import", "a.md"]).status.code(), Some(0));
     assert!(!stats().contains("kept"), "{}", stats());
     let unknown = run(&dir, &["handler", "hold", "nobody"]);

@@ -73,7 +73,7 @@ fn release(operator: &Operator, args: &HandlerArgs, out: &mut Output) -> Result<
     if args.shape.json {
         return json::print(&json!({ "handler": name, "held": false }), out);
     }
-    out.line(&format!("{} is released: a running serve goes on with it, else the next one", printable(name)))?;
+    out.line(&format!("{} is released: a running relay goes on with it, else the next one", printable(name)))?;
     Ok(())
 }
 

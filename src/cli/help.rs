@@ -42,7 +42,7 @@ process at once, which loses nothing that was answered; one within 100 ms of the
   no answer at all               the same
   other 5xx                      again, three calls in all; then given up (a dead letter)
   400, 413, 422                  sent again in halves; a single URL that gets it is given up
-  3xx, any other 4xx             given up at once: mend the settings, then `outbox replay cdn --all`
+  3xx, any other 4xx             given up at once: mend the settings, then `outbox replay cdn --all` and `outbox replay cdn-again --all`
 
 --webhooks names a TOML file with a [[webhook]] for each endpoint that gets events: name, url, secret (or secret_file), and, as needed, \
 types, timeout, allow_private, concurrency, source. Each message is signed (Standard Webhooks); each endpoint is a handler of its own, \

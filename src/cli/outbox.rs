@@ -85,7 +85,7 @@ pub(super) fn state_of(lane: &LaneInfo) -> String {
     let pid = lane.owner_pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
     match (lane.owner_state, lane.paused_until) {
         (OwnerState::NoOwner, _) => "no owner".to_owned(),
-        (OwnerState::Dead, _) => "owner dead: the next serve takes over".to_owned(),
+        (OwnerState::Dead, _) => "owner dead: the next relay takes over".to_owned(),
         (OwnerState::Alive, Some(_)) => format!("paused{pid}"),
         (OwnerState::Alive, None) => format!("running{pid}"),
         _ => "owner unknown: its lock file is missing, replaced by a copy, or unreadable".to_owned(),

@@ -212,7 +212,8 @@ fn expectation(articles: &ArticleService, slug: &str, condition: &Condition) -> 
                 return Ok(Expected::exactly(&article));
             }
             let message = format!(
-                "the article is another than If-Match names: its version is {}, changed at {}; read it again",
+                "the article is another than If-Match names: its version is {}, changed at {}; read it again, and send the value \
+                 of its ETag header, {tag} now",
                 article.version,
                 rfc3339(article.updated_at)
             );

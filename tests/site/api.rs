@@ -214,6 +214,9 @@ fn case_c21_if_match_guards_against_lost_updates() {
     let stale = put(&tag, r#"{"content":"by B"}"#);
     assert_eq!((stale.status, stale.problem().1.as_str()), (412, "stale"));
     assert!(stale.body.contains("version is 2"), "{}", stale.body);
+    let by_hand = put("\"2\"", r#"{"content":"by hand"}"#);
+    let now = site.get("/api/v1/articles/a").header("etag").unwrap().replace('"', "\\\"");
+    assert!(by_hand.status == 412 && by_hand.body.contains(&format!("ETag header, {now} now")), "{}", by_hand.body);
     assert_eq!(site.get("/api/v1/articles/a").json()["content"], "by A");
     assert_eq!(put("*", r#"{"content":"any"}"#).status, 200);
     let now = site.get("/api/v1/articles/a").header("etag").unwrap().to_owned();

@@ -132,7 +132,7 @@ fn guarded(operation: Operation) -> Operation {
     operation
         .tag(TAG)
         .segment("slug", "Its present slug.", SLUG)
-        .header("If-Match", "Only if the article is in one of these states.", tag_list())
+        .header("If-Match", "Only if the article is in one of these states: values of its `ETag` header.", tag_list())
         .reads()
         .writes()
         .may_wait()
